@@ -53,7 +53,7 @@ def context(page: Page, config: MkDocsConfig, nav: Navigation) -> dict[str, Any]
         "markdown": page.file.src_uri if export.is_text(page) else None,
         "card": export.card_path(page),
         "repository": _in_the_repository(page, config),
-        "citation": _citation(page, config) if text else None,
+        "citation": _citation(page, config) if text or "cite" in page.meta else None,
     }
 
 
@@ -76,6 +76,24 @@ def posts(nav: Navigation) -> list[Page]:
     return [p for p in nav.pages if p.file.src_uri.startswith("posts/")]
 
 
+def place_beside(page: Page, nav: Navigation) -> None:
+    """Show a page of numbers or a notebook, which are in no navigation, as a part of its page: that
+    page's entry is the active one, it is the page before, and the one after is what follows it.
+    """
+    source = page.file.src_uri.replace("/numbers.md", ".md")
+    source = re.sub(r"^notebooks/(\w+)\.ipynb$", r"posts/\1.md", source)
+    owner = next((p for p in nav.pages if p.file.src_uri == source and p is not page), None)
+    if owner is not None:
+        owner.active = True
+        page.previous_page, page.next_page = owner, owner.next_page
+
+
+def leave(page: Page) -> None:
+    """The page beside another is written: the other's entry is active no more."""
+    if page.file.inclusion.is_not_in_nav() and page.previous_page is not None:
+        page.previous_page.active = False
+
+
 def room_of(page: Page) -> str:
     """The room that a page explains: its own name, or what its front matter says as `room`."""
     return str(page.meta.get("room", page.file.name))
@@ -85,15 +103,17 @@ def _in_the_repository(page: Page, config: MkDocsConfig) -> repository.Links | N
     if page.file.name == "numbers":
         return None  # it is made by the build
     path = f"{Path(config.docs_dir).name}/{page.file.src_uri}"
-    return repository.links(config.repo_url or "", path, page.title or "")
+    return repository.links(config.repo_url or "", path, export.title(page))
 
 
 def _citation(page: Page, config: MkDocsConfig) -> citing.Citation | None:
     day = page.meta.get("date")
     if not isinstance(day, date):
         return None
+    if page.meta.get("cite") == "site":
+        return citing.citation(config.site_name, config.site_name, "site", day, config.site_url)
     address = page.canonical_url or "" if config.site_url else ""
-    return citing.citation(config.site_name, page.title or "", page.file.name, day, address)
+    return citing.citation(config.site_name, export.title(page), page.file.name, day, address)
 
 
 def _waits(data: Path, name: str) -> bool:

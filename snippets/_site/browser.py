@@ -20,6 +20,7 @@ PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
 OPTIONS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 PHONE = {"width": 390, "height": 844}
 LAPTOP = {"width": 1280, "height": 720}
+REPLACED = 'class="am-replaced"'  # a page that leads to another at once
 WITH_ADDRESSES = (".html", ".xml", ".txt", ".md")
 
 
@@ -130,7 +131,8 @@ def addresses(site: Path, chosen: list[str] | None = None) -> list[str]:
 
     Raises DataError for a chosen one that is not there, and for a site without pages.
     """
-    found = sorted(p.parent.relative_to(site).as_posix() for p in site.rglob("index.html"))
+    pages = [p for p in site.rglob("index.html") if REPLACED not in p.read_text("utf-8")]
+    found = sorted(p.parent.relative_to(site).as_posix() for p in pages)
     if not found:
         raise DataError(f"{site} holds no page")
     every = ["" if page == "." else f"{page}/" for page in found]

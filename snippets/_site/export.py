@@ -46,8 +46,16 @@ _nav: list[Page] = []
 
 
 def remember_order(pages: Iterable[Page]) -> None:
-    """Keep the pages in the order of the series."""
+    """Keep the pages in the order of the series, and number the posts' names in the navigation."""
     _nav[:] = pages
+    posts = (page for page in _nav if page.file.src_uri.startswith("posts/") and page.title)
+    for number, post in enumerate(posts, 1):
+        post.title = f"{number} {post.title}"
+
+
+def title(page: Page) -> str:
+    """A page's title in full; in the navigation it has a short name."""
+    return str(page.meta.get("title") or page.title or "")
 
 
 def order() -> list[str]:
@@ -79,7 +87,7 @@ def write(config: MkDocsConfig) -> None:
         _write(site / "feed.xml", feed(config, posts).encode())
         for page in _nav:
             section = page.parent.title if page.parent else ""
-            _write(site / card_path(page), card(page.title or "", section, config.site_name))
+            _write(site / card_path(page), card(title(page), section, config.site_name))
 
 
 def is_text(page: Page) -> bool:
@@ -169,12 +177,12 @@ def llms(config: MkDocsConfig, pages: Iterable[Page]) -> str:
     ]
     section = None
     for page in pages:
-        title = page.parent.title if page.parent else "Start"
-        if title != section:
-            lines += ["", f"## {title}", ""]
-            section = title
+        part = page.parent.title if page.parent else "Start"
+        if part != section:
+            lines += ["", f"## {part}", ""]
+            section = part
         link = f"{config.site_url or ''}{page.file.src_uri}"
-        lines.append(f"- [{page.title}]({link}): {page.meta.get('description', '')}")
+        lines.append(f"- [{title(page)}]({link}): {page.meta.get('description', '')}")
     return "\n".join(lines) + "\n"
 
 
@@ -185,7 +193,7 @@ def feed(config: MkDocsConfig, posts: Iterable[Page]) -> str:
     for page in sorted(dated, key=lambda p: p.meta["date"], reverse=True):
         day = datetime.combine(page.meta["date"], time(), UTC)
         items.append(
-            f"<item><title>{escape(page.title)}</title><link>{escape(page.canonical_url)}</link>"
+            f"<item><title>{escape(title(page))}</title><link>{escape(page.canonical_url)}</link>"
             f"<guid>{escape(page.canonical_url)}</guid><pubDate>{format_datetime(day)}</pubDate>"
             f"<description>{escape(page.meta['description'])}</description></item>"
         )

@@ -12,9 +12,13 @@
   script and one policy.
 """
 
+import logging
+import re
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
 from jinja2 import Environment
 from mkdocs.config.defaults import MkDocsConfig
@@ -26,6 +30,7 @@ from mkdocs.structure.nav import Navigation
 from mkdocs.structure.pages import Page
 
 from snippets._lab.results.store import DataError
+from snippets._lab.rooms import ROOT
 from snippets._site import (
     about,
     exercises,
@@ -51,6 +56,8 @@ from snippets._site import (
     unmeasured,
 )
 
+log = logging.getLogger("mkdocs.hooks.site")
+EXAMPLE = re.compile(r"(?:^|\.)(?:example(?:\.(?:com|net|org))?|invalid|test)$")  # RFC 2606
 _command: list[str] = []  # of MkDocs: build or serve
 
 
@@ -61,8 +68,14 @@ def on_startup(command: Literal["build", "gh-deploy", "serve"], dirty: bool) -> 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
     """Drop the style sheet of mkdocstrings, of which ours have the few rules that are needed; add
-    those of widgets, which lie beside their scripts.
+    those of widgets, which lie beside their scripts. Name the version, and warn of an address that
+    is nobody's: a strict build, which is what is published, refuses it.
     """
+    for name, address in {"SITE_URL": config.site_url, "REPO_URL": config.repo_url}.items():
+        if EXAMPLE.search(urlsplit(address or "").hostname or ""):
+            log.warning("%s is an example's address: %s", name, address)
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    config.copyright = f"{config.copyright} Version {project['version']}."
     config.extra_css = [path for path in config.extra_css if "_mkdocstrings" not in str(path)]
     docs = Path(config.docs_dir)
     found = sorted(docs.glob("assets/javascripts/widgets/*.css"))
@@ -166,18 +179,16 @@ def on_page_context(
         context["reading"] = about.context(page, config, nav)
     except DataError as error:
         raise PluginError(f"{page.file.src_uri}: {error}") from error
-    if page.is_homepage:
-        page.content = front_menu.filled(page.content or "", about.posts(nav), page)
+    page.content = front_menu.filled(page.content or "", about.posts(nav), page)
     if notebooks.is_notebook(page):
         context["reading"]["card"] = notebooks.card_path(page)
-        notebooks.place_beside_post(page, nav)
+    about.place_beside(page, nav)
     return context
 
 
 def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
     """Put right what the theme's templates have too much or too little of."""
-    if notebooks.is_notebook(page):
-        notebooks.leave_post(page)
+    about.leave(page)
     return html_fixes.fixed_template(output)
 
 
@@ -190,6 +201,7 @@ def on_post_build(config: MkDocsConfig) -> None:
     """Write what is no page, and pack what a browser needs before it paints."""
     export.write(config)
     listings.write(config)
+    moved.write(config)
     notebooks.publish(config)
     site = Path(config.site_dir)
     try:

@@ -14,6 +14,7 @@ from mkdocs.commands.build import get_context
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import Files
 from mkdocs.structure.nav import Navigation
+from mkdocs.structure.pages import Page
 from pygments import highlight
 from pygments.formatters import HtmlFormatter
 from pygments.lexers import PythonLexer
@@ -61,19 +62,39 @@ def draw(env: Environment, files: Files) -> None:
 
 def write(config: MkDocsConfig) -> None:
     """Write the page of each published file."""
-    (nav,), ((env, files),) = _nav, _drawn_with
-    template = env.get_template("listing.html")
+    ((_, files),) = _drawn_with
     for file in files:
         match = FILE.match(file.src_uri)
         if not match:
             continue
-        context = get_context(nav, files, config, base_url="../..")
-        context["listing"] = {
+        listing = {
             "path": file.src_uri,
             "name": file.src_uri.rpartition("/")[2],
-            "from": next((page for page in nav.pages if page.file.name == match[1]), None),
             "code": html_fixes.fixed(lines(file.content_string)),
             "lines": file.content_string.count("\n"),
         }
-        path = (Path(config.site_dir) / file.src_uri).with_suffix(".html")
-        path.write_text(html_fixes.fixed_template(template.render(context)), "utf-8")
+        post = next((page for page in pages() if page.file.name == match[1]), None)
+        path = file.src_uri.removesuffix(".py") + ".html"
+        write_page(config, path, "listing.html", post, listing=listing)
+
+
+def pages() -> list[Page]:
+    """The pages of the navigation, for what is written beside them."""
+    return [page for nav in _nav for page in nav.pages]
+
+
+def write_page(
+    config: MkDocsConfig, path: str, template: str, beside: Page | None, **shown: object
+) -> None:
+    """Write a page that MkDocs does not know, with the navigation of the page that it is beside."""
+    (nav,), ((env, files),) = _nav, _drawn_with
+    context = get_context(nav, files, config, base_url="/".join([".."] * path.count("/")))
+    context |= {"beside": beside, **shown}
+    if beside:
+        beside.active = True
+    text = html_fixes.fixed_template(env.get_template(template).render(context))
+    if beside:
+        beside.active = False
+    written = Path(config.site_dir) / path
+    written.parent.mkdir(parents=True, exist_ok=True)
+    written.write_text(text, "utf-8")

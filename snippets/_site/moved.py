@@ -8,11 +8,20 @@ A heading whose id is `kernel` then answers to the two old ids as well. What mov
 named from the root of docs/, becomes a link with the old id at the end of this one: site/moved.js
 follows it, and a reader without scripts who asks for that id sees it. MkDocs says where such a link
 leads to nothing.
+
+    replaces: [lab/coverage]
+
+A whole page that became a part of this one: at its address, and at that of its numbers, a page
+leads here, with whatever anchor was asked for.
 """
 
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+
+from mkdocs.config.defaults import MkDocsConfig
+
+from snippets._site import listings
 
 HEADING = re.compile(r'<h[2-6] id="(?P<id>[^"]+)"[^>]*>')
 Moved = Mapping[str, Sequence[str]]
@@ -55,3 +64,12 @@ def anchored(content: str, moved: Moved) -> str:
     if taken:
         raise MovedError(f"moved: more than one place would be {', '.join(taken)}")
     return content
+
+
+def write(config: MkDocsConfig) -> None:
+    """Write a page at each address that a page `replaces`."""
+    for page in listings.pages():
+        for old in page.meta.get("replaces", ()):
+            for part in ("", "numbers/"):
+                path = f"{old}/{part}index.html"
+                listings.write_page(config, path, "replaced.html", page, address=page.url + part)

@@ -28,7 +28,6 @@ from bs4 import BeautifulSoup
 from markdown.extensions.toc import slugify
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
-from mkdocs.structure.nav import Navigation
 from mkdocs.structure.pages import Page
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
@@ -186,22 +185,6 @@ def source(page: Page) -> str:
     about = f"{title}. Its code in cells to run and to change, with a GPU or without."
     head = f"title: {json.dumps(title)}\ndescription: {json.dumps(about)}"
     return f"---\n{head}\nsearch:\n  exclude: true\n---\n\n{text}\n"
-
-
-def place_beside_post(page: Page, nav: Navigation) -> None:
-    """Show a notebook, which is in no navigation, as a part of its post: the post's entry is the
-    active one, the page before is the post, and the page after is the one that follows it.
-    """
-    post = next((p for p in nav.pages if p.file.src_uri == f"posts/{page.file.name}.md"), None)
-    if post is not None:
-        post.active = True
-        page.previous_page, page.next_page = post, post.next_page
-
-
-def leave_post(page: Page) -> None:
-    """The notebook is written: its post's entry is active no more."""
-    if page.previous_page is not None:
-        page.previous_page.active = False
 
 
 def as_page(content: str, page: Page, files: Files, repository: str | None) -> str:

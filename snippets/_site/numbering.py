@@ -17,6 +17,7 @@ from mkdocs.structure.files import File, Files, InclusionLevel
 from mkdocs.structure.pages import Page
 
 from snippets._lab.rooms import FIGURES
+from snippets._site.export import title
 
 INCLUDED = re.compile(r'--8<-- "docs/figures/(\w+)/(\w+)\.md"')
 PART = re.compile(
@@ -95,11 +96,11 @@ def numbered(content: str, page: Page, files: Files) -> str:
             gone = [name for name in names if name.startswith("figure-") and name not in sections]
             old |= {target: [name.removeprefix("figure-") for name in gone]} if gone else {}
         front = (
-            f"---\ntitle: {json.dumps(f'Numbers: {page.title}')}\n"
+            f"---\ntitle: {json.dumps(f'Numbers: {title(page)}')}\n"
             f"moved: {json.dumps(old)}\nsearch:\n  exclude: true\n---\n"
         )
-        lead = f"What the figures of [{page.title}](/{page.file.src_uri}) are drawn from.\n"
-        text = [front, f"# Numbers: {page.title}\n", lead, *sections.values()]
+        lead = f"What the figures of [{title(page)}](/{page.file.src_uri}) are drawn from.\n"
+        text = [front, f"# Numbers: {title(page)}\n", lead, *sections.values()]
         numbers.content_string = "\n".join(text)
     return "".join([*parts, content[at:]])
 

@@ -1,1 +1,1 @@
-"""What every launcher was tried with, and how it went. docs/lab/coverage.md"""
+"""What every launcher was tried with, and how it went. docs/lab/method.md"""

@@ -1,4 +1,4 @@
-"""The grid of the coverage page: every cell of every device, and what each launcher must show."""
+"""The grid of inputs: every cell of every device, and what each launcher must show."""
 
 from collections import Counter
 
@@ -46,9 +46,7 @@ def grid(results):
             }
         },
         numbers={"devices": len(results)},
-        claims={
-            "docs/lab/coverage.md: no cell fails": all(r["outcome"] != "failed" for r in every)
-        },
+        claims={"docs/lab/method.md: no cell fails": all(r["outcome"] != "failed" for r in every)},
     )
 
 

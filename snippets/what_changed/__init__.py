@@ -1,1 +1,1 @@
-"""What new measurements changed, and the versions behind each number. docs/lab/what_changed.md"""
+"""How far a repeated measurement moved, and the versions behind each number. docs/lab/method.md"""

@@ -18,7 +18,7 @@ pytest_plugins = ["tests.browser.browser"]
 DRAWING = re.compile(r'^<div class="am-(?:drawing|laptop).*$', re.MULTILINE)
 SHEETS = ("colors", "type", "figures", "drawings")
 MOVES = {0: "transform:translate(0,0)", 100: "transform:translate(50px,0)"}
-LEAST = 9.5  # pixels of a letter's size
+LEAST = 11  # pixels of a letter's size
 WIDTHS = {"a phone": (390, 338), "a laptop": (1366, 700)}  # of the window, and of the column in it
 
 MEASURE = """() => [...document.querySelectorAll("[data-drawing]")].map(drawing => ({

@@ -12,6 +12,7 @@ from snippets._site import offline
 from snippets._site.browser import LAPTOP, PHONE, Server, addresses
 from tests.browser.browser import NOWHERE, built, scratch_source
 from tests.floors import perhaps, some
+from tests.site.test_site import published
 
 pytestmark = pytest.mark.browser
 pytest_plugins = ["tests.browser.browser"]
@@ -23,6 +24,16 @@ COLUMN = """() => {
   const links = [...column.querySelectorAll('.md-nav--secondary .md-nav__link--active')];
   const link = links.at(-1)?.getBoundingClientRect(), box = column.getBoundingClientRect();
   return link && {above: link.top - box.top, below: box.bottom - link.bottom};
+}"""
+# Lines that the part's name, which stays at the top of the column, cuts through.
+CUT = """() => {
+  const name = document.querySelector('.md-nav--lifted .md-nav__item--active > .md-nav__link');
+  const edge = name.getBoundingClientRect().bottom;
+  return [...document.querySelectorAll('.md-sidebar--primary .md-nav__link')]
+    .filter(line => line !== name && line.checkVisibility({visibilityProperty: true}))
+    .map(line => [line, line.getBoundingClientRect()])
+    .filter(([, at]) => at.top < edge - 1 && at.bottom > edge + 1)
+    .map(([line]) => line.textContent.trim());
 }"""
 WIDE = "document.documentElement.scrollWidth - innerWidth"
 
@@ -38,13 +49,15 @@ def test_the_side_column_and_the_bar_follow_what_is_read(open_page, site):
         page.wait_for_timeout(500)
         in_column = f"() => Math.min(...Object.values(({COLUMN})() ?? {{above: -1}})) >= 0"
         page.wait_for_function(in_column)  # a busy machine takes its time
+        assert page.evaluate(CUT) == []
         read.append(page.evaluate(bar))
     assert read[0] == 0
     assert read == sorted(set(read)), read
-    page.add_style_tag(content=".md-sidebar__inner { padding-bottom: 200rem }")
-    page.evaluate(
-        "document.querySelector('.md-sidebar--primary .md-sidebar__scrollwrap').scrollTop = 3000"
-    )
+    page.add_style_tag(content=".md-sidebar--primary .md-sidebar__inner { padding-bottom: 200rem }")
+    column = page.locator(".md-sidebar--primary .md-sidebar__scrollwrap")
+    column.evaluate("column => { column.scrollTop = 12; }")
+    assert page.evaluate(CUT), "the check can fail"
+    column.evaluate("column => { column.scrollTop = 3000; }")
     assert min(page.evaluate(COLUMN).values()) < 0, "the check can fail"
     assert page.wrong == []
 
@@ -52,22 +65,47 @@ def test_the_side_column_and_the_bar_follow_what_is_read(open_page, site):
 def test_a_post_says_where_it_stands_and_leads_to_its_neighbors(open_page, site):
     page = open_page(PHONE)
     page.goto(site + POST)
+    here_of_all = f"\n10 / {len(published())}"
+    assert page.locator(".am-here a[aria-current]").inner_text().endswith(here_of_all)
     road = page.locator(".am-here a")
     here = page.locator(".am-here a[aria-current=page]")
     names = road.evaluate_all("links => links.map(link => link.textContent)")
-    assert [name.split(".")[0] for name in some(names)] == [
-        str(n) for n in range(1, len(names) + 1)
-    ]
+    assert [int(name.split()[0]) for name in some(names)] == [*range(1, len(published()) + 1)]
     nav = page.locator(
         ".md-nav--primary a.md-nav__link[href*='posts/'], .md-nav__link--active[href]"
     )
     assert len(names) <= nav.count()
     assert here.count() == 1
-    for box in some([link.bounding_box() for link in road.all()]):
+    seen = [link.bounding_box() for link in road.all() if link.is_visible()]
+    assert len(seen) == 3, "the post before, this one and the next"
+    for box in seen:
         assert min(box["width"], box["height"]) >= 24
         assert 0 <= box["x"] <= PHONE["width"] - box["width"]
     here.locator("xpath=../preceding-sibling::li[1]/a").click()
     page.wait_for_url("**/posts/tiled_attention/")
+    assert page.wrong == []
+
+
+def test_every_page_leads_to_the_tabs_and_back_to_where_a_reader_stopped(open_page, site):
+    page = open_page(PHONE)
+    page.goto(site)
+    assert page.locator(".am-continue").is_hidden()
+    tabs = page.locator(".md-tabs__link:visible")
+    assert tabs.all_inner_texts() == ["Learn", "Playground", "Results", "Tools", "Reference"]
+    tabs.first.click()
+    page.locator("main a", has_text="10. FlashAttention").last.click()
+    heading = page.locator("article h2[id]").nth(2)
+    heading.evaluate("heading => heading.scrollIntoView()")
+    address = f"{site}{POST}#{heading.get_attribute('id')}"
+    kept = "address => address.endsWith(localStorage['attention-measured.stopped'] ?? '?')"
+    page.wait_for_function(kept, arg=address)
+    page.goto(site)
+    page.get_by_text("10 FlashAttention", exact=True).locator("visible=true").click()
+    page.wait_for_url(address)
+    page.goto(site)
+    page.evaluate("localStorage['attention-measured.stopped'] = '/gone/'")
+    page.reload()
+    assert page.locator(".am-continue").is_hidden()
     assert page.wrong == []
 
 
@@ -190,7 +228,7 @@ def test_an_old_address_leads_to_another_page(open_page, tmp_path):
     pages = {
         "index.md": "# Front\n\n[The old address](one.md#gone)\n",
         "one.md": "---\nmoved:\n  /two.md#there: [gone]\n---\n# One\n\nText.\n",
-        "two.md": "# Two\n\nText.\n\n## There {#there}\n\nText.\n",
+        "two.md": "---\nreplaces: [gone]\n---\n# Two\n\nText.\n\n## There {#there}\n\nText.\n",
     }
     with built(scratch_source(tmp_path / "source", pages), tmp_path / "site") as site:
         page = open_page()
@@ -201,11 +239,16 @@ def test_an_old_address_leads_to_another_page(open_page, tmp_path):
         page.wait_for_url("**/two/#there")
         page.go_back()
         page.wait_for_url(site)
+        page.goto(site + "gone/?view=1#there")
+        page.wait_for_url("**/two/?view=1#there")
         page.goto(site + "one/")
         page.evaluate("location.hash = 'gone'")
         page.wait_for_url("**/two/#there")
         assert page.wrong == []
         plain = open_page(java_script_enabled=False)
+        plain.goto(site + "gone/")
+        plain.get_by_text("two").last.click()
+        plain.wait_for_url("**/two/")
         plain.goto(site + "one/")
         assert plain.locator(".am-moved").is_hidden()
         plain.goto(site + "one/#gone")

@@ -12,6 +12,7 @@ from urllib.parse import urldefrag, urljoin, urlsplit
 from xml.etree import ElementTree
 
 import pytest
+from mkdocs.exceptions import Abort
 from PIL import Image
 
 from snippets._lab.rooms import ROOT
@@ -19,15 +20,11 @@ from snippets._site import unmeasured
 from snippets._site.browser import LAPTOP, PHONE
 from tests.browser.browser import build, scratch_source
 from tests.floors import some
+from tests.site.test_site import published
 
 pytest_plugins = ["tests.browser.browser"]
 in_browser = pytest.mark.browser
 of_the_site = in_browser  # needs the built site only: the browser's tests build it anyway
-
-
-def published():
-    nav = (ROOT / "mkdocs.yml").read_text("utf-8")
-    return re.findall(r"^ +- posts/(\w+)\.md$", nav, re.MULTILINE)
 
 
 @pytest.fixture(scope="session")
@@ -121,7 +118,9 @@ def test_without_an_address_nothing_claims_one(tmp_path):
     assert not (tmp_path / "site/assets/social").exists()
     assert "og:" not in (tmp_path / "site/index.html").read_text("utf-8")
     assert "(posts/" in (tmp_path / "site/llms.txt").read_text("utf-8"), "relative addresses"
-    build(source, tmp_path / "site", "https://example.org/")
+    with pytest.raises(Abort):  # a strict build, which is what is published, has a true address
+        build(source, tmp_path / "site", "https://site.example/")
+    build(source, tmp_path / "site", "https://attention.dev/")
     assert (tmp_path / "site/feed.xml").exists(), "the check can fail"
     assert "og:" in (tmp_path / "site/index.html").read_text("utf-8")
 
@@ -222,6 +221,7 @@ def test_a_print_is_the_text_and_nothing_around_it(open_page, site):
         ".headerlink",
     ):
         assert not page.locator(around).first.is_visible(), around
+    assert not page.locator(".md-content details > :not(summary)").first.is_visible(), "is folded"
     code = page.locator(".md-content pre > code").first
     assert code.evaluate("code => getComputedStyle(code).whiteSpace") == "pre-wrap"
     page.emulate_media(media="screen")

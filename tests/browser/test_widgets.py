@@ -297,6 +297,7 @@ def test_filters_choose_rows_and_the_address_keeps_them(opened, name):
     assert all(len(text) > 30 for text in some(column(box, told))), "a refusal with its reason"
     page, _ = opened(name)
     page.goto(page.url.partition("?")[0] + nothing)
+    page.locator(WIDGETS[name].box).scroll_into_view_if_needed()
     summary = page.locator(WIDGETS[name].box).locator(".am-rows-summary")
     summary.wait_for()
     assert re.search("never met|nothing has all", summary.inner_text())

@@ -37,7 +37,7 @@ WIDGETS = {
         old_view=("8", "float16"),
     ),
     "coverage": Widget(
-        page="lab/coverage/",
+        page="lab/method/",
         box=".am-coverage",
         ready="tbody tr",
         control="select >> nth=0",

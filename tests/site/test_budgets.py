@@ -14,7 +14,7 @@ import pytest
 from bs4 import BeautifulSoup, NavigableString
 
 from tests.floors import some
-from tests.site.test_site import ROOT, fail_with, nav_pages, packages
+from tests.site.test_site import ROOT, fail_with, nav_pages, packages, published
 
 pytestmark = pytest.mark.browser  # which build the site anyway
 pytest_plugins = ["tests.browser.browser"]
@@ -90,8 +90,7 @@ def differences(code, folder):
 @pytest.mark.parametrize("post", FIRST)
 def test_a_post_keeps_to_one_thread(site_folder, post):
     there = counted(article(site_folder, f"posts/{post}.md"))
-    posts = [page for page in nav_pages() if page.startswith("posts/")]
-    later = posts.index(f"posts/{post}.md") > posts.index("posts/tiled_attention.md")
+    later = published().index(post) > published().index("tiled_attention")
     limits = LIMITS | ({"words": LONGER} if later else {})
     over = [f"{there[k]} {k}, at most {n}" for k, n in limits.items() if there[k] > n]
     fail_with(over, f"{post} has too much")

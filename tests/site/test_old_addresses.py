@@ -20,7 +20,8 @@ pytestmark = pytest.mark.browser  # which build the site anyway
 pytest_plugins = ["tests.browser.browser"]
 
 OLD = Path(__file__).with_name("old_addresses.txt")
-FORWARDED = ".am-moved a[id][href]"
+FORWARDED = ".am-moved a[id][href], .am-replaced[href]"
+WHOLE = "the page"  # has become a part of another
 
 
 def read(text):
@@ -28,7 +29,7 @@ def read(text):
     html = BeautifulSoup(text, "html.parser")
     ids = [element["id"] for element in html.find_all(id=True)]
     ids += ["?" + element["data-widget"] for element in html.select("[data-widget]")]
-    links = {link["id"]: link["href"] for link in html.select(FORWARDED)}
+    links = {link.get("id", WHOLE): link["href"] for link in html.select(FORWARDED)}
     return dict.fromkeys(ids, "") | links
 
 
@@ -55,11 +56,14 @@ class Site:
         """The page and the anchor where a reader arrives; None at an address without either."""
         for _ in range(4):  # from a page of numbers to a post and on
             ids = self.anchors(page)
-            if ids is None or (anchor and anchor not in ids):
+            if ids is not None and WHOLE in ids:
+                path = ids[WHOLE]
+            elif ids is None or (anchor and anchor not in ids):
                 return None
-            if not (link := ids.get(anchor)):
+            elif not (link := ids.get(anchor)):
                 return page, anchor
-            path, anchor = urldefrag(link)
+            else:
+                path, anchor = urldefrag(link)
             page = posixpath.normpath(posixpath.join(page, path)) + "/" * path.endswith("/")
         return None
 
@@ -102,6 +106,8 @@ def test_an_anchor_is_followed_or_missed(tmp_path):
         (tmp_path / page / "index.html").write_text(moved.format(link))
     (tmp_path / "b").mkdir()
     (tmp_path / "b/index.html").write_text('<h2 id="new"></h2>')
+    (tmp_path / "f").mkdir()
+    (tmp_path / "f/index.html").write_text('<a class="am-replaced" href="../a/">a</a>')
     site = Site(tmp_path)
     assert site.end("a/", "old") == ("b/", "new")
     assert lost(site, "a/", ["gone", "x", "y", "old", "z"]) == [
@@ -109,6 +115,8 @@ def test_an_anchor_is_followed_or_missed(tmp_path):
         "x: [y]",
         "/b.md#new: [z]",
     ]
+    assert site.end("f/", "old") == ("b/", "new")
+    assert not site.end("f/", "gone")
     assert not site.end("c/", "old")
     assert not site.end("d/", "old")
     assert not site.end("e/")

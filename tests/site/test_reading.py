@@ -22,6 +22,7 @@ from snippets._site import (
 )
 from tests import made_up
 from tests.floors import some
+from tests.site.test_site import published
 
 ROOT = Path(__file__).resolve().parents[2]
 GLOSSARY = (ROOT / "docs" / glossary.PAGE).read_text("utf-8")
@@ -44,11 +45,6 @@ def test_no_word_is_marked_in_an_answer_that_becomes_a_button():
 
 
 # What the pages must have.
-
-
-def published():
-    nav = (ROOT / "mkdocs.yml").read_text("utf-8")
-    return re.findall(r"^ +- posts/(\w+)\.md$", nav, re.MULTILINE)
 
 
 def test_every_launcher_of_a_published_post_is_in_the_reference():
@@ -77,6 +73,10 @@ def test_the_front_page_is_a_menu_of_every_post_in_the_order_of_the_navigation()
     assert re.findall(r"<h3>([^<]*)</h3>", made) == ["A", "B"]
     assert re.findall(r"<b[^>]*>([^<]*)</b>", made) == ["", "3 ms"]
     assert '<b style="--am-hue:#111111">' in made
+    place = '<div class="am-road" data-posts="two three"></div>'
+    short = front_menu.filled(place, posts, page("index"))
+    assert re.findall(r"<i>(\d)</i>.*?>On (\w+)</a>", short) == [("2", "two")]
+    assert "<h3>" not in short
 
 
 def test_a_glossary_word_is_there_once_and_its_text_fits_a_tooltip():

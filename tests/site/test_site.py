@@ -215,13 +215,22 @@ def mkdocs():
     return yaml.load(read("mkdocs.yml"), Loader)
 
 
-def nav_pages(entry=None):
+def nav_names(entries):
+    """(name, page) of a navigation, in order; the name of a part has no page."""
+    for entry in entries:
+        ((name, below),) = entry.items()
+        yield name, below if isinstance(below, str) else None
+        yield from nav_names([] if isinstance(below, str) else below)
+
+
+def nav_pages(nav=None):
     """The pages of the navigation, in order."""
-    if isinstance(entry, str):
-        return [entry]
-    items = mkdocs()["nav"] if entry is None else entry
-    values = items.values() if isinstance(items, dict) else items
-    return [page for value in values for page in nav_pages(value)]
+    return [page for _, page in nav_names(nav or mkdocs()["nav"]) if page]
+
+
+def published():
+    """The posts in the order of the navigation, by name."""
+    return [Path(page).stem for page in nav_pages() if page.startswith("posts/")]
 
 
 # One slug, one spelling.
@@ -288,14 +297,19 @@ def test_nav_lists_every_post_once_and_is_the_only_order():
     assert sorted(listed) == sorted(set(listed)), "a page is listed twice"
     on_disk = {p.relative_to("docs").as_posix() for p in pages()}
     assert on_disk == {p for p in listed if p.endswith(".md")}
+    numbers = {f"posts/{post}.md": n for n, post in enumerate(published(), 1)}
+    named = [f"{numbers.get(page, '')} {name}".strip() for name, page in nav_names(mkdocs()["nav"])]
+    assert not [name for name in named if len(name) > 28], "one line of the side column"
 
 
 @pytest.mark.parametrize("room", ROOMS)
 def test_a_room_says_where_its_page_is(room):
-    folder = "lab" if room in LAB_PAGES else "posts"
     module = tree(f"snippets/{room}/__init__.py")
     text = ast.get_docstring(module) or ""
-    assert f"docs/{folder}/{room}.md" in text
+    page = re.search(r"docs/lab/\w+\.md", text)[0] if room in LAB_PAGES else ""
+    shown = [path for path, _ in includes(page)] if page else []
+    assert page or f"docs/posts/{room}.md" in text
+    assert not page or [path for path in shown if path.startswith(f"docs/figures/{room}/")]
     posts_of_it = {page.as_posix() for page, of in parts().items() if of == room}
     assert posts_of_it <= set(re.findall(r"docs/posts/\w+\.md", text))
 
@@ -636,6 +650,27 @@ def test_a_missing_include_stops_the_build():
     assert extensions["snippets._site.includes"]["check_paths"] is True
     assert extensions["snippets._site.includes"]["base_path"] == ["!relative"]
     assert not extensions["snippets._site.includes"].get("url_download")
+
+
+def test_what_ties_the_site_to_mkdocs_and_material_is_listed():
+    page = read("CONTRIBUTING.md").partition("## What ties the site to MkDocs and Material\n")[2]
+    listed = set(re.findall(r"`([^`\n]+)`", page.partition("\n## ")[0]))
+    plugins = {p if isinstance(p, str) else next(iter(p)) for p in some(mkdocs()["plugins"])}
+    events = {f.name for f in functions("snippets/_site/hook.py") if f.name.startswith("on_")}
+    theme = ROOT / "snippets/_site/theme"
+    templates = {p.relative_to(theme).as_posix() for p in theme.rglob("*.html")}
+    ties = plugins | some(events) | some(templates) | {*mkdocs()["theme"]["features"]}
+    assert ties <= listed, "unlisted"
+    kinds = r"(?:on_\w+|[\w/]+\.html|(?:content|navigation|toc)\.\w+)"
+    assert {name for name in listed if re.fullmatch(kinds, name)} <= ties, "gone"
+
+
+def test_what_readers_install_is_what_was_tried():
+    project = read("pyproject.toml").partition("dependencies = [")[2].partition("\n]")[0]
+    tried = re.findall(r'"((?:torch|triton)[\d.<>=,]+)', project)
+    typed = re.findall(r'"([^"\n]*\d)"', read("docs/reference/install.md"))
+    assert len(tried) == 2
+    assert sorted(typed) == sorted(2 * tried)
 
 
 def test_addresses_come_from_the_environment():

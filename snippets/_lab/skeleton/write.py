@@ -67,7 +67,7 @@ def new_post(name: str, like: str, root: Path = ROOT) -> list[Path]:
         f"[The file](/snippets/{name}/kernel.py).\n\n"
     )
     listed = {  # file → after the last of which lines, and what
-        "mkdocs.yml": (r"^ +- posts/\w+\.md\n", f"      - posts/{name}.md\n"),
+        "mkdocs.yml": (r"^ +- .+: posts/\w+\.md\n", f"          - {words}: posts/{name}.md\n"),
         "docs/reference/launchers.md": (
             rf"^::: snippets\.{like}\.kernel\.{like}\n\nExplained .*\n\n",
             entry,

@@ -10,6 +10,7 @@ import "./glossary.js";
 import "./moved.js";
 import "./orientation.js";
 import "./progress.js";
+import "./resume.js";
 import "./scheme.js";
 import "./wide_tables.js";
 import "./widgets.js";

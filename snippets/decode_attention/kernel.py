@@ -137,13 +137,13 @@ def _decode_attention_kernel(
         out *= tl.load(v_scale_ptr + hk)
     if sink_ptr is not None and not PARTIAL:  # as _merge does it, to the bit
         sink = tl.load(sink_ptr + h, mask=mask_r, other=float("-inf")) * LOG2_E  # [BLOCK_M]
-        largest = tl.maximum(sink, lse)
-        offset = tl.where(largest == float("-inf"), 0.0, largest)
-        weight = tl.exp2(lse - offset)
-        total = tl.exp2(sink - offset) + weight
-        total = tl.where(total == 0.0, 1.0, total)
-        out = weight[:, None] * out / total[:, None]
-        lse = largest + tl.log2(total)
+        m_new = tl.maximum(sink, lse)
+        m_sub = tl.where(m_new == float("-inf"), 0.0, m_new)
+        p = tl.exp2(lse - m_sub)  # what all keys weigh
+        l_new = tl.exp2(sink - m_sub) + p
+        l_new = tl.where(l_new == 0.0, 1.0, l_new)
+        out = p[:, None] * out / l_new[:, None]
+        lse = m_new + tl.log2(l_new)
     H = Hkv * G
     row = ((b.to(tl.int64) * H + h) * M + m) * splits + split  # [BLOCK_M]
     if PARTIAL:
@@ -272,7 +272,7 @@ def _load_rows(cache, places, D: tl.constexpr, BLOCK_D: tl.constexpr):
     begin += tl.cast(places.first_row, tl.int64) * cache.row
     row_ptr = cache.ptr + places.rows.to(tl.int64) * cache.row + begin  # [BLOCK_N]
     tile = tl.load(row_ptr[:, None] + offs_d[None, :] * cache.column, mask=mask, other=0.0)
-    if UPCAST and tile.dtype == tl.float8e4nv:
+    if UPCAST and tile.dtype.is_fp8():
         nan = (tile.to(tl.uint8, bitcast=True) & 127) == 127
         tile = tl.where(nan, float("nan"), tile.to(tl.float32))
     return tile.to(tl.float32) if UPCAST and tile.dtype == tl.bfloat16 else tile
@@ -386,26 +386,23 @@ def _cache_append_kernel(
 
 @triton.jit
 def _quantize(x, scale_ptr, hk):
-    """x, or x over the head's scale in float8_e4m3fn: the nearest that there is, at most ±448."""
+    """x, or x over the head's scale in float8_e4m3fn: the nearest that there is, at most ±448.
+
+    Of two that are as near the even one. In integers, as not all that converts rounds once: Triton
+    goes by way of float16 on sm_89, and its interpreter rounds otherwise.
+    """
     if scale_ptr is not None:
         x = tl.div_rn(x.to(tl.float32), tl.load(scale_ptr + hk))
-        x = _to_float8(tl.clamp(x, -448.0, 448.0, propagate_nan=tl.PropagateNan.ALL))
-    return x
-
-
-@triton.jit
-def _to_float8(x):
-    """x of at most ±448 in float8_e4m3fn: of two that are as near the even one."""
-    if not UPCAST:
-        return x.to(tl.float8e4nv)
-    else:  # a sign, four bits of an exponent with a bias of 7, three of the mantissa
+        x = tl.clamp(x, -448.0, 448.0, propagate_nan=tl.PropagateNan.ALL)
         bits = x.to(tl.int32, bitcast=True)
         sign, bits = (bits >> 24) & 128, bits & 0x7FFFFFFF
+        # Four bits of an exponent, whose bias is 7 and not 127, and three of the mantissa.
         normal = ((bits + 0x7FFFF + ((bits >> 20) & 1)) >> 20) - (127 - 7) * 8
         # Multiples of 2^-9 below 2^-6: a sum with 2^14 has no smaller bits.
         small = (tl.abs(x) + 2.0**14).to(tl.int32, bitcast=True) - (127 + 14) * 2**23
         code = tl.where(x != x, 127, tl.where(tl.abs(x) < 2.0**-6, small, normal)) | sign
-        return code.to(tl.uint8).to(tl.float8e4nv, bitcast=True)
+        x = code.to(tl.uint8).to(tl.float8e4nv, bitcast=True)
+    return x
 
 
 def decode_attention(

@@ -213,7 +213,7 @@ MUTANTS = [
         "splits begin at the window",
         "base = low // share * share",
         "base = low // BLOCK_N * BLOCK_N",
-        "A batch-invariant split begins where the window does, so its sums depend on the length.",
+        "A batch-invariant split begins where the window does, and so not at the same key in each.",
     ),
     Mutant(
         "sink in each split",
@@ -223,7 +223,7 @@ MUTANTS = [
     ),
     Mutant(
         "logsumexp without the sink",
-        "lse = largest + tl.log2(total)",
+        "lse = m_new + tl.log2(l_new)",
         "lse = lse + 0.0",
         "The result is right, but its logsumexp leaves the sink out.",
     ),
@@ -262,6 +262,12 @@ MUTANTS = [
         "x = tl.div_rn(x.to(tl.float32), tl.load(scale_ptr + hk))",
         "x = x.to(tl.float32) * tl.load(scale_ptr + hk)",
         "New tokens are multiplied by the scale where they are divided: it counts twice.",
+    ),
+    Mutant(
+        "float8 halves rounded down",
+        "bits + 0x7FFFF + ((bits >> 20) & 1)",
+        "bits + 0x7FFFF",
+        "What lies in the middle of two numbers goes to the smaller, and not to the even one.",
     ),
     Mutant(
         "float8 not limited",

@@ -14,7 +14,7 @@ from snippets._lab.judge.mutants import variant
 from snippets._lab.judge.oracle import NumericalMismatch
 from snippets._lab.measure.competitors import Package
 from snippets._lab.measure.session import Lab
-from snippets._lab.probe.compiled import Compiler
+from snippets._lab.probe.compiled import SHARED_LIMIT, Compiler
 from snippets.decode_attention import bench, exercise, kernel
 from snippets.decode_attention.bench import flex_paged
 from snippets.decode_attention.cache import check_cache
@@ -422,6 +422,16 @@ def test_the_same_bits_in_every_batch(page, left):
     for name, found in results.items():
         if page == 0 and not torch.equal(found, out):
             raise NumericalMismatch(f"other bits in {name}")
+
+
+@pytest.mark.numerical
+def test_the_same_bits_alone_and_after_another_new_token():
+    """Two tokens' windows begin a tile before that of the last: the splits are where they were."""
+    cache = make([1_365], M=2, heads=(2, 1), D=16)._replace(window=(1_300, 0))
+    alone = cache._replace(q=cache.q[:, :, 1:])
+    both, one = (decode(x, batch_invariant=True) for x in (cache, alone))
+    if not torch.equal(both[:, :, 1:], one):
+        raise NumericalMismatch("other bits, beside a token that is not seen")
 
 
 @pytest.mark.numerical
@@ -906,6 +916,27 @@ def test_as_many_tiles_are_in_flight_with_pages_as_without(D, monkeypatch):
         assert shared[page] >= (tile.num_stages - 1) * 2 * tile.BLOCK_N * D * 2
     if tiles[16] == tiles[0]:
         assert abs(shared[16] - shared[0]) < 2 * tiles[0].BLOCK_N * D * 2 / 8
+
+
+@pytest.mark.compiler
+@pytest.mark.parametrize("target", ["sm_89", "sm_90", "sm_100"])
+def test_float8_is_converted_in_the_loop_and_loaded_ahead(target, monkeypatch):
+    """By instructions, with the other options too; nothing spills. Appending compiles as well."""
+    facts = kernel._device_facts(torch.device("cpu"))
+    if target == "sm_89":
+        facts = facts._replace(capability=(8, 9), shared=SHARED_LIMIT[target])
+    monkeypatch.setattr(kernel, "_device_facts", lambda device: facts)
+    cache = make([64], heads=(8, 1), D=128, page=16, dtype=torch.bfloat16)
+    cache = quantized(with_sinks(cache))._replace(window=(100, 0))
+    scales = {"k_scale": cache.k_scale, "v_scale": cache.v_scale}
+    new = [ones(1, 1, 1, 128)] * 2
+    with Compiler() as compiler:
+        options = cache.options() | {"num_splits": 2}
+        decoded = compiler.resources(decode_attention, cache[:3], options, target=target)
+        (appended,) = compiler.resources(cache_append, (*new, *cache[1:5]), scales, target=target)
+    for found in some([*decoded, appended], 3):
+        assert (found.error, found.spill_store_bytes) == (None, 0)
+    assert "cvt.rn.f16x2.e4m3x2" in loop_of(decoded[0].ptx)
 
 
 def loop_of(ptx):

@@ -378,10 +378,10 @@ def _cache_append_kernel(
     from_v = (b * stride_nvb + hk * stride_nvh + m * stride_nvm)[:, None] + offs_d * stride_nvd
     to_k = (block * stride_kb + hk * stride_kh + rows * stride_kn)[:, None] + offs_d * stride_kd
     to_v = (block * stride_vb + hk * stride_vh + rows * stride_vn)[:, None] + offs_d * stride_vd
-    k = _quantize(tl.load(new_k_ptr + from_k, mask=mask), k_scale_ptr, hk)
-    tl.store(k_ptr + to_k, k, mask=mask)
-    v = _quantize(tl.load(new_v_ptr + from_v, mask=mask), v_scale_ptr, hk)
-    tl.store(v_ptr + to_v, v, mask=mask)
+    k_tile = k_ptr + to_k
+    tl.store(k_tile, _quantize(tl.load(new_k_ptr + from_k, mask=mask), k_scale_ptr, hk), mask=mask)
+    v_tile = v_ptr + to_v
+    tl.store(v_tile, _quantize(tl.load(new_v_ptr + from_v, mask=mask), v_scale_ptr, hk), mask=mask)
 
 
 @triton.jit

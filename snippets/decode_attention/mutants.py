@@ -175,8 +175,8 @@ MUTANTS = [
     ),
     Mutant(
         "values appended as keys",
-        "v = _quantize(tl.load(new_v_ptr + from_v",
-        "v = _quantize(tl.load(new_k_ptr + from_v",
+        "_quantize(tl.load(new_v_ptr + from_v",
+        "_quantize(tl.load(new_k_ptr + from_v",
         "The cache of values gets the new keys.",
     ),
     Mutant(
@@ -317,8 +317,8 @@ PLAYGROUND: dict[str, list[str | Slip]] = {
         Slip("row of the sequence and not of the page", "rows % PAGE, mask &", "rows, mask &"),
         Slip(
             "store without its mask",
-            "tl.store(k_ptr + to_k, k, mask=mask)",
-            "tl.store(k_ptr + to_k, k)",
+            "k_scale_ptr, hk), mask=mask)",
+            "k_scale_ptr, hk))",
         ),
         Slip("strides of the cache used for the tokens", "m * stride_nkm", "m * stride_kn"),
         Slip("columns not broadcast", "there[:, None] & (offs_d < D)", "there & (offs_d < D)"),

@@ -11,7 +11,7 @@ def check_cache(q, k_cache, v_cache, *, cache_seqlens=None, page_table=None):
     The launchers do not look: that would have to wait for the GPU, as this does. Only the pages
     that a sequence of its length has are looked at.
     """
-    for error in _refusals({"q": q}, k_cache, v_cache, cache_seqlens, page_table):
+    for error in _refusals({"q": q}, k_cache, v_cache, cache_seqlens, page_table, {}):
         raise error
     _, capacity, _ = _layout(k_cache, v_cache, cache_seqlens, page_table)
     if cache_seqlens is None:

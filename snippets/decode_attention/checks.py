@@ -18,10 +18,49 @@ class Cache(NamedTuple):
     v: torch.Tensor
     lengths: torch.Tensor  # int32 [B]
     table: torch.Tensor | None  # int32 [B, pages of a sequence]
+    window: tuple[int | None, int | None] | None = None
+    sinks: torch.Tensor | None = None  # float32 [H]
+    k_scale: torch.Tensor | None = None  # float32 [Hkv]: k and v are float8_e4m3fn
+    v_scale: torch.Tensor | None = None
 
     def options(self):
         """The arguments that go by keyword."""
-        return {"cache_seqlens": self.lengths, "page_table": self.table}
+        more = {name: x for name, x in self._asdict().items() if x is not None}
+        names = more.keys() & {"window", "sinks", "k_scale", "v_scale"}
+        named = {"cache_seqlens": self.lengths, "page_table": self.table}
+        return named | {name: more[name] for name in names}
+
+
+def with_sinks(cache):
+    """The cache, and sinks about as heavy as a sequence of it; those of the first head weigh 0."""
+    sinks = torch.linspace(3, 9, cache.q.shape[1], device=cache.q.device)
+    sinks[:-1:4] = -math.inf
+    return cache._replace(sinks=sinks)
+
+
+def quantize(x, scale):
+    """x [..., Hkv, N, D] over scale [Hkv] in float8: to the nearest, at most ±448."""
+    return (x.float() / scale[:, None, None]).clamp(-448, 448).to(torch.float8_e4m3fn)
+
+
+def quantized(cache):
+    """The cache in float8, with scales that differ from head to head.
+
+    They are powers of two, so that the quotients of `dequantized` are exact in 16 bits as well.
+    """
+    heads = torch.arange(cache.k.shape[1], device=cache.q.device) % 3
+    k_scale, v_scale = torch.exp2(heads - 6.0), torch.exp2(-3.0 - heads)
+    k, v = quantize(cache.k, k_scale), quantize(cache.v, v_scale)
+    return cache._replace(k=k, v=v, k_scale=k_scale, v_scale=v_scale)
+
+
+def dequantized(cache):
+    """The numbers of a float8 cache in q's dtype; any other as it is."""
+    if cache.k_scale is None:
+        return cache
+    pairs = ((cache.k, cache.k_scale), (cache.v, cache.v_scale))
+    k, v = ((x.float() * scale[:, None, None]).to(cache.q.dtype) for x, scale in pairs)
+    return cache._replace(k=k, v=v, k_scale=None, v_scale=None)
 
 
 def make_cache(
@@ -96,35 +135,39 @@ def assert_decoded(out, cache, *, scale=None, lse=None):
     """Raise NumericalMismatch unless every sequence's result is attention within rounding."""
     if out.shape != cache.q.shape:
         raise NumericalMismatch(f"result is {tuple(out.shape)}, not {tuple(cache.q.shape)}")
+    cache = dequantized(cache)
+    left = cache.window[0] if cache.window else None
     groups, M = cache.q.shape[1] // cache.k.shape[1], cache.q.shape[2]
     for b, length in enumerate(cache.lengths.tolist()):
         q = cache.q[b]
-        if length == 0:
-            _assert_nothing(out[b], None if lse is None else lse[b])
-            continue
+        first = 0 if left is None else max(0, length - M - left)  # no token sees a key before
         k, v = (
-            sequence(x, b, length, cache.table).repeat_interleave(groups, dim=0)
+            sequence(x, b, length, cache.table)[:, first:].repeat_interleave(groups, dim=0)
             for x in (cache.k, cache.v)
         )
         mask = causal_mask(M, length, device=q.device)  # the last token sees all keys
-        assert_attention(out[b], q, k, v, scale=scale, mask=mask)
+        if left is not None:
+            mask = mask.triu(length - M - left)[:, first:]
+        if length > 0:
+            assert_attention(out[b], q, k, v, scale=scale, mask=mask, sinks=cache.sinks)
+        elif not bool((out[b] == 0).all()):
+            raise NumericalMismatch("a sequence without keys has a result that is not 0")
         if lse is not None:
-            _assert_lse(lse[b], q, k, mask, scale)
+            _assert_lse(lse[b], q, k, mask, scale, cache.sinks)
 
 
-def _assert_nothing(out, lse):
-    if not bool((out == 0).all()):
-        raise NumericalMismatch("a sequence without keys has a result that is not 0")
-    if lse is not None and not bool((lse == -math.inf).all()):
-        raise NumericalMismatch("a sequence without keys has a logsumexp that is not -inf")
-
-
-def _assert_lse(lse, q, k, mask, scale):
+def _assert_lse(lse, q, k, mask, scale, sinks):
     """A score of size S carries a few eps · S, and the logsumexp moves by no more."""
     scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
-    scores = q.double() @ k.double().mT * scale
-    want = scores.masked_fill(~mask, -math.inf).logsumexp(-1)
-    size = float((q.double().abs() @ k.double().abs().mT).max()) * scale
+    scores = (q.double() @ k.double().mT * scale).masked_fill(~mask, -math.inf)
+    if sinks is None:
+        sinks = torch.full(q.shape[:1], -math.inf, device=q.device)
+    more = sinks.double()[:, None, None].expand(*q.shape[:2], 1)
+    want = torch.cat([scores, more], -1).logsumexp(-1)
+    products = q.double().abs() @ k.double().abs().mT * scale
+    size = float(
+        torch.cat([products.flatten(), sinks[sinks.isfinite()].abs(), sinks.new_zeros(1)]).max()
+    )
     allowed = 4 * torch.finfo(torch.float32).eps * (size + 1)
     apart = (lse.double() - want).masked_fill(lse == want, 0.0).abs()  # -inf is -inf
     if not float(apart.max()) <= allowed:
@@ -146,5 +189,5 @@ def assert_appended(cache, before, k_new, v_new):
                 else:
                     block, row = int(cache.table[b, n // now.shape[2]]), n % now.shape[2]
                 want[block, :, row] = new[b, :, m]
-        if not torch.equal(now.nan_to_num(7.5), want.nan_to_num(7.5)):
+        if not torch.equal(now.float().nan_to_num(7.5), want.float().nan_to_num(7.5)):
             raise NumericalMismatch("the cache is not the old one with its new tokens")

@@ -1,7 +1,8 @@
 """Attention of a few new tokens over a long cache of keys and values, which splits share.
 
 float16, bfloat16 or float32; at most 64 new tokens and 256 columns; groups of query heads; caches
-in one piece or in pages, any strides. Any GPU that Triton compiles for; tiles chosen on an H200.
+in one piece or in pages, any strides, in float8_e4m3fn too; sliding windows; attention sinks. Any
+GPU that Triton compiles for; tiles chosen on an H200.
 Run it alone: `python kernel.py` checks it against PyTorch, on a CPU too.
 Part of *Attention, Measured*, MIT license. Needs torch >= 2.11 and triton >= 3.6.
 """
@@ -22,7 +23,7 @@ import triton.language as tl
 from triton.compiler import CompiledKernel
 
 INTERPRETED = triton.knobs.runtime.interpret
-UPCAST = tl.constexpr(INTERPRETED)  # the interpreter cannot compute with bfloat16
+UPCAST = tl.constexpr(INTERPRETED)  # the interpreter cannot compute with bfloat16, nor with float8
 LOG2_E = tl.constexpr(math.log2(math.e))  # exp(x) = 2^(x · log2(e)), and a GPU has only exp2
 
 
@@ -60,6 +61,7 @@ def _decode_attention_kernel(
     lens_ptr, table_ptr,  # int32 [B], or None: all caches are full; int32 [B, pages], or None
     out_ptr,  # [B, H, M, D]; if PARTIAL, float32 [B, H, M, splits, D] and then [B, H, M, splits]
     lse_ptr,  # [B, H, M] or None; None if PARTIAL: the logsumexps follow the parts
+    sink_ptr, k_scale_ptr, v_scale_ptr,  # float32 [H], [Hkv], [Hkv]; each may be None
     stride_qb, stride_qh, stride_qm, stride_qd,  # step to the next batch, head, row, column
     stride_kb, stride_kh, stride_kn, stride_kd,  # of a paged cache: b is the page
     stride_vb, stride_vh, stride_vn, stride_vd,
@@ -72,6 +74,7 @@ def _decode_attention_kernel(
     EARLY: tl.constexpr,  # and that kernel may start while this one runs
     D: tl.constexpr,
     PAGE: tl.constexpr,  # keys of a page, a power of two; 0: the cache is not paged
+    LEFT: tl.constexpr,  # how many keys before its own a token sees; None: all of them
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_D: tl.constexpr,  # a power of two, at least D
@@ -100,9 +103,16 @@ def _decode_attention_kernel(
     last_key = known - M + m  # [BLOCK_M]
     last_token = tl.minimum((block_idx + 1) * BLOCK_M - 1, M * G - 1) // G
     end = tl.minimum(length, known - M + last_token + 1)  # no row sees a key from here on
-    chunk = _chunk(length, splits, least_chunk, BLOCK_N=BLOCK_N)
-    first = split * chunk
+    base, low = 0, 0  # where the splits begin, and the first key that any token sees
+    if LEFT is not None:  # both from key 0 on, so that a tile has the same keys in every window
+        low = tl.minimum(tl.maximum(known - M - LEFT, 0), length)
+        share = tl.maximum(least_chunk, BLOCK_N)
+        base = low // share * share
+    chunk = _chunk(length - base, splits, least_chunk, BLOCK_N=BLOCK_N)
+    first = base + split * chunk
     stop = tl.minimum(first + chunk, end)
+    if LEFT is not None:
+        first = tl.maximum(first, low // BLOCK_N * BLOCK_N)
 
     offs_d = tl.arange(0, BLOCK_D)  # [BLOCK_D]
     mask = mask_r[:, None] & (offs_d < D)[None, :]  # [BLOCK_M, BLOCK_D]
@@ -114,10 +124,26 @@ def _decode_attention_kernel(
     k = Cache(k_ptr + hk * stride_kh, stride_kb, stride_kn, stride_kd)
     v = Cache(v_ptr + hk * stride_vh, stride_vb, stride_vn, stride_vd)
     pages = Pages(table_ptr, b, stride_tb, stride_tn, num_pages)
-    m_i, l_i, acc = _attend(q, k, v, pages, first, stop, last_key, scale_log2, D, PAGE, BLOCK_N)
+    if k_scale_ptr is not None:
+        scale_log2 *= tl.load(k_scale_ptr + hk)
+    m_i, l_i, acc = _attend(
+        q, k, v, pages, first, stop, low, last_key, scale_log2,
+        D=D, PAGE=PAGE, LEFT=LEFT, BLOCK_N=BLOCK_N,
+    )  # fmt: skip
 
     out = acc / tl.where(l_i == 0.0, 1.0, l_i)[:, None]  # no visible key: zeros
     lse = m_i + tl.log2(tl.where(l_i == 0.0, 1.0, l_i))  # [BLOCK_M]; -inf without a key
+    if v_scale_ptr is not None:
+        out *= tl.load(v_scale_ptr + hk)
+    if sink_ptr is not None and not PARTIAL:  # as _merge does it, to the bit
+        sink = tl.load(sink_ptr + h, mask=mask_r, other=float("-inf")) * LOG2_E  # [BLOCK_M]
+        m_new = tl.maximum(sink, lse)
+        m_sub = tl.where(m_new == float("-inf"), 0.0, m_new)
+        p = tl.exp2(lse - m_sub)  # what all keys weigh
+        l_new = tl.exp2(sink - m_sub) + p
+        l_new = tl.where(l_new == 0.0, 1.0, l_new)
+        out = p[:, None] * out / l_new[:, None]
+        lse = m_new + tl.log2(l_new)
     H = Hkv * G
     row = ((b.to(tl.int64) * H + h) * M + m) * splits + split  # [BLOCK_M]
     if PARTIAL:
@@ -153,12 +179,10 @@ class Pages(NamedTuple):
 @triton.jit
 def _attend(
     q, k, v, pages,  # [BLOCK_M, BLOCK_D]; two of Cache; Pages
-    first, stop,  # the keys to attend to: first … stop - 1
+    first, stop, low,  # the keys to attend to: first … stop - 1; with a window none before low
     last_key,  # [BLOCK_M]: the last key that a row sees
     scale_log2,  # scale · log2(e)
-    D: tl.constexpr,
-    PAGE: tl.constexpr,
-    BLOCK_N: tl.constexpr,
+    D: tl.constexpr, PAGE: tl.constexpr, LEFT: tl.constexpr, BLOCK_N: tl.constexpr,
 ):  # fmt: skip
     """Rows of q over some keys: largest score, sum of exp2(score - largest), the same of values."""
     BLOCK_D: tl.constexpr = q.shape[1]
@@ -176,9 +200,14 @@ def _attend(
         if PAGE > 0:  # the next tile's pages: the table has answered when they are needed
             n += BLOCK_N
             page = _look_up(pages, n, n < stop, PAGE=PAGE)
-        k_tile = _load_rows(k, places, D=D, BLOCK_D=BLOCK_D)
+        if LEFT is not None:  # a key that no row sees is not read, whatever lies there
+            there = places.there & (offs_n >= low)
+            places = Places(places.block, places.first_row, places.rows, there)
+        k_tile = _load_rows(k, places, D=D, BLOCK_D=BLOCK_D).to(q.dtype)
         s = tl.dot(q, k_tile.T, input_precision="ieee")  # [BLOCK_M, BLOCK_N], float32
         visible = places.there[None, :] & (offs_n[None, :] <= last_key[:, None])
+        if LEFT is not None:
+            visible = visible & (offs_n[None, :] >= last_key[:, None] - LEFT)
         s = tl.where(visible, s * scale_log2, float("-inf"))
         m_new = tl.maximum(m_i, tl.max(s, axis=1))  # [BLOCK_M]
         # A row that has seen no key yet subtracts 0: -inf - (-inf) would be NaN.
@@ -187,7 +216,7 @@ def _attend(
         p = tl.exp2(s - m_sub[:, None])  # [BLOCK_M, BLOCK_N]
         l_i = l_i * alpha + tl.sum(p, axis=1)
         acc = acc * alpha[:, None]
-        v_tile = _load_rows(v, places, D=D, BLOCK_D=BLOCK_D)
+        v_tile = _load_rows(v, places, D=D, BLOCK_D=BLOCK_D).to(q.dtype)
         acc = tl.dot(p.to(q.dtype), v_tile, acc, input_precision="ieee")
         m_i = m_new
     return m_i, l_i, acc
@@ -243,6 +272,9 @@ def _load_rows(cache, places, D: tl.constexpr, BLOCK_D: tl.constexpr):
     begin += tl.cast(places.first_row, tl.int64) * cache.row
     row_ptr = cache.ptr + places.rows.to(tl.int64) * cache.row + begin  # [BLOCK_N]
     tile = tl.load(row_ptr[:, None] + offs_d[None, :] * cache.column, mask=mask, other=0.0)
+    if UPCAST and tile.dtype.is_fp8():
+        nan = (tile.to(tl.uint8, bitcast=True) & 127) == 127
+        tile = tl.where(nan, float("nan"), tile.to(tl.float32))
     return tile.to(tl.float32) if UPCAST and tile.dtype == tl.bfloat16 else tile
 
 
@@ -256,6 +288,7 @@ def _chunk(length, splits, least_chunk, BLOCK_N: tl.constexpr):
 @triton.jit
 def _merge(
     part_ptr, part_lse_ptr, row, splits,
+    sink,  # a logsumexp in base 2 whose values are 0, or None
     D: tl.constexpr, BLOCK_S: tl.constexpr, BLOCK_D: tl.constexpr,
 ):  # fmt: skip
     """One row of the result [BLOCK_D] and its logsumexp in base 2, from those of its splits.
@@ -265,6 +298,8 @@ def _merge(
     """
     offs_s, offs_d = tl.arange(0, BLOCK_S), tl.arange(0, BLOCK_D)
     largest, total = float("-inf"), 0.0
+    if sink is not None:
+        largest, total = sink, 1.0
     acc = tl.zeros([BLOCK_D], tl.float32)
     for start in range(0, splits, BLOCK_S):
         at = row * splits + start + offs_s  # [BLOCK_S]
@@ -289,7 +324,9 @@ def _merge(
 def _combine_kernel(
     part_ptr,  # float32 [rows, splits, D], then [rows, splits]
     out_ptr, lse_ptr,  # [rows, D] and, or None, [rows]
+    sink_ptr,  # float32 [H], or None
     splits,
+    H: tl.constexpr, M: tl.constexpr,  # query heads and new tokens, if there are sinks
     D: tl.constexpr, BLOCK_S: tl.constexpr, BLOCK_D: tl.constexpr,
     EARLY: tl.constexpr,  # this kernel may start before the splits are computed
 ):  # fmt: skip
@@ -298,7 +335,10 @@ def _combine_kernel(
         tl.extra.cuda.gdc_wait()  # until they are computed, and can be read
     row = tl.program_id(0).to(tl.int64)
     part_lse_ptr = part_ptr + tl.num_programs(0).to(tl.int64) * splits * D
-    out, lse = _merge(part_ptr, part_lse_ptr, row, splits, D=D, BLOCK_S=BLOCK_S, BLOCK_D=BLOCK_D)
+    sink = None
+    if sink_ptr is not None:
+        sink = tl.load(sink_ptr + row // M % H) * LOG2_E
+    out, lse = _merge(part_ptr, part_lse_ptr, row, splits, sink, D, BLOCK_S, BLOCK_D)
     offs_d = tl.arange(0, BLOCK_D)
     tl.store(out_ptr + row * D + offs_d, out.to(out_ptr.dtype.element_ty), mask=offs_d < D)
     if lse_ptr is not None:
@@ -308,6 +348,7 @@ def _combine_kernel(
 @triton.jit(do_not_specialize=["capacity", "num_pages"])
 def _cache_append_kernel(
     new_k_ptr, new_v_ptr, k_ptr, v_ptr, lens_ptr, table_ptr,
+    k_scale_ptr, v_scale_ptr,  # float32 [Hkv], or None: what a number in a float8 cache is worth
     stride_nkb, stride_nkh, stride_nkm, stride_nkd,  # of the new keys and of the new values
     stride_nvb, stride_nvh, stride_nvm, stride_nvd,
     stride_kb, stride_kh, stride_kn, stride_kd,
@@ -337,13 +378,37 @@ def _cache_append_kernel(
     from_v = (b * stride_nvb + hk * stride_nvh + m * stride_nvm)[:, None] + offs_d * stride_nvd
     to_k = (block * stride_kb + hk * stride_kh + rows * stride_kn)[:, None] + offs_d * stride_kd
     to_v = (block * stride_vb + hk * stride_vh + rows * stride_vn)[:, None] + offs_d * stride_vd
-    tl.store(k_ptr + to_k, tl.load(new_k_ptr + from_k, mask=mask), mask=mask)
-    tl.store(v_ptr + to_v, tl.load(new_v_ptr + from_v, mask=mask), mask=mask)
+    k_tile = k_ptr + to_k
+    tl.store(k_tile, _quantize(tl.load(new_k_ptr + from_k, mask=mask), k_scale_ptr, hk), mask=mask)
+    v_tile = v_ptr + to_v
+    tl.store(v_tile, _quantize(tl.load(new_v_ptr + from_v, mask=mask), v_scale_ptr, hk), mask=mask)
+
+
+@triton.jit
+def _quantize(x, scale_ptr, hk):
+    """x, or x over the head's scale in float8_e4m3fn: the nearest that there is, at most ±448.
+
+    Of two that are as near the even one. In integers, as not all that converts rounds once: Triton
+    goes by way of float16 on sm_89, and its interpreter rounds otherwise.
+    """
+    if scale_ptr is not None:
+        x = tl.div_rn(x.to(tl.float32), tl.load(scale_ptr + hk))
+        x = tl.clamp(x, -448.0, 448.0, propagate_nan=tl.PropagateNan.ALL)
+        bits = x.to(tl.int32, bitcast=True)
+        sign, bits = (bits >> 24) & 128, bits & 0x7FFFFFFF
+        # Four bits of an exponent, whose bias is 7 and not 127, and three of the mantissa.
+        normal = ((bits + 0x7FFFF + ((bits >> 20) & 1)) >> 20) - (127 - 7) * 8
+        # Multiples of 2^-9 below 2^-6: a sum with 2^14 has no smaller bits.
+        small = (tl.abs(x) + 2.0**14).to(tl.int32, bitcast=True) - (127 + 14) * 2**23
+        code = tl.where(x != x, 127, tl.where(tl.abs(x) < 2.0**-6, small, normal)) | sign
+        x = code.to(tl.uint8).to(tl.float8e4nv, bitcast=True)
+    return x
 
 
 def decode_attention(
     q, k_cache, v_cache, *, cache_seqlens=None, page_table=None, max_seqlen=None, scale=None,
     num_splits=0, batch_invariant=False, return_lse=False,
+    window=None, sinks=None, k_scale=None, v_scale=None,
 ):  # fmt: skip
     """softmax(q kᵀ · scale) v of the M newest tokens over all keys of their sequences.
 
@@ -351,13 +416,15 @@ def decode_attention(
     CUDA graph the lengths and the pages may change from one replay to the next.
 
     Sources: Dao et al. 2023, https://pytorch.org/blog/flash-decoding/ (splits of the sequence);
-    Kwon et al. 2023, https://arxiv.org/abs/2309.06180 (pages).
+    Kwon et al. 2023, https://arxiv.org/abs/2309.06180 (pages); Xiao et al. 2023,
+    https://arxiv.org/abs/2309.17453 (sinks).
 
     Args:
         q: [B, H, M, D], M of 1 to 64 new tokens, whose keys are the last M of their sequence;
             float16, bfloat16 or float32; D at most 256. Any strides.
         k_cache, v_cache: [B, Hkv, N, D], H a multiple of Hkv; with a page_table [pages, Hkv, page,
-            D], a page being a power of two of keys. Any strides.
+            D], a page being a power of two of keys. Any strides. In q's dtype, or in
+            float8_e4m3fn with scales on a GPU of compute capability 8.9 or later.
         cache_seqlens: int32 [B], keys of each sequence with its M new ones: token m sees the keys
             up to cache_seqlens - M + m. Without it every sequence fills its cache.
         page_table: int32 [B, pages of a sequence]: where the keys of a sequence lie, page by page.
@@ -368,22 +435,33 @@ def decode_attention(
         batch_invariant: cut every 1,024 keys, so that a sequence's result has the same bits in
             every batch and in every size of cache.
         return_lse: also return the natural logarithm of the sum of exp(score), -inf for no key.
+        window: (left, right), keys that a token sees before its own and after it; None is all. No
+            token sees a later one, so right hides nothing more. What no token of a sequence sees is
+            not read, whatever lies there. A kernel is compiled for each left.
+        sinks: float32 [H], contiguous: one more score for each query head, not times scale, whose
+            value is 0. It counts in the logsumexp too; -inf is none.
+        k_scale, v_scale: float32 [Hkv], contiguous, for float8 caches: what a number in them is
+            times.
 
     Returns:
         [B, H, M, D] in q's dtype; with return_lse also [B, H, M] in float32. A token without keys,
-        or whose scores are all -inf, gets zeros. Keys beyond the cache, and those of pages that do
-        not exist, are not seen and not read; `check_cache` in cache.py tells of them.
+        or whose scores are all -inf, gets zeros; its logsumexp is that of its sink. Keys beyond the
+        cache, and those of pages that do not exist, are not seen and not read; `check_cache` in
+        cache.py tells of them.
 
     Raises:
         TypeError, ValueError: what is refused and what would be allowed, before any launch.
     """
     caches = (k_cache, v_cache, cache_seqlens, page_table)
-    options = (max_seqlen, num_splits, batch_invariant, return_lse, scale)
-    for error in _refusals({"q": q}, *caches, options):
+    more = {"sinks": sinks, "k_scale": k_scale, "v_scale": v_scale}
+    asked = (max_seqlen, num_splits, batch_invariant, return_lse, scale, window)
+    for error in _refusals({"q": q}, *caches, more, asked):
         raise error
     (B, H, M, D), (blocks, Hkv, *_) = q.shape, k_cache.shape
     page, capacity, steps = _layout(*caches)
-    gpu, keys = _device_facts(q.device), max_seqlen or capacity
+    gpu, keys, (left, _) = _device_facts(q.device), max_seqlen or capacity, window or (None, None)
+    # What can be seen; and as a batch-invariant split begins at a multiple, what lies before it.
+    keys = min(keys, keys if left is None else left + M + (SPLIT_KEYS - 1) * batch_invariant)
     work = (q.dtype, B * Hkv, M * H // Hkv, D, page, keys, num_splits, batch_invariant)
     tile, BLOCK_M, BLOCK_D, programs, _, splits, early = _plan(gpu, *work)
     out = part = torch.empty_like(q, memory_format=torch.contiguous_format)
@@ -395,19 +473,22 @@ def decode_attention(
         SPLIT_KEYS if batch_invariant else 0,
         (D**-0.5 if scale is None else float(scale)) * LOG2_E.value,
     )  # fmt: skip
-    constants = (splits > 1, early, D, page, BLOCK_M, tile.BLOCK_N, BLOCK_D)
+    constants = (splits > 1, early, D, page, left, BLOCK_M, tile.BLOCK_N, BLOCK_D)
     how = {"num_warps": tile.num_warps, "num_stages": tile.num_stages}
     with torch.cuda.device_of(q):
-        tensors = (q, *caches, part, None if splits > 1 else lse)
+        tensors = (q, *caches, part, None if splits > 1 else lse, *more.values())
         _launch(_decode_attention_kernel, programs * splits, tensors, sizes, constants, **how)
         if splits > 1:
-            tensors, constants = (part, out, lse), (D, COMBINED, BLOCK_D, early)
+            tensors, sizes = (part, out, lse, sinks), (None, None) if sinks is None else (H, M)
+            constants = (*sizes, D, COMBINED, BLOCK_D, early)
             how = {"num_warps": 1, "launch_pdl": early}  # one warp adds without shared memory
             _launch(_combine_kernel, B * H * M, tensors, (splits,), constants, **how)
     return (out, lse) if return_lse else out
 
 
-def cache_append(k_new, v_new, k_cache, v_cache, cache_seqlens, page_table=None):
+def cache_append(
+    k_new, v_new, k_cache, v_cache, cache_seqlens, page_table=None, *, k_scale=None, v_scale=None
+):
     """Write the keys and values of M new tokens where their sequences end, in place.
 
     Args:
@@ -416,19 +497,22 @@ def cache_append(k_new, v_new, k_cache, v_cache, cache_seqlens, page_table=None)
         cache_seqlens: int32 [B], the lengths with the new tokens: token m becomes key
             cache_seqlens - M + m. One that lies outside the cache, or on a page that does not
             exist, is not written.
+        k_scale, v_scale: as for `decode_attention`. A float8 cache gets what is new divided by
+            them and rounded, and ±448 for what is larger.
 
     Raises:
         TypeError, ValueError: what is refused and what would be allowed, before any launch.
     """
     caches = (k_cache, v_cache, cache_seqlens, page_table)
-    for error in _refusals({"k_new": k_new, "v_new": v_new}, *caches):
+    more = {"k_scale": k_scale, "v_scale": v_scale}
+    for error in _refusals({"k_new": k_new, "v_new": v_new}, *caches, more):
         raise error
     B, Hkv, M, D = k_new.shape
     page, capacity, steps = _layout(*caches)
     sizes = (*k_new.stride(), *v_new.stride(), *steps, Hkv, M, capacity, len(k_cache))
     constants = (D, page, 16, max(16, 1 << (D - 1).bit_length()))  # a program copies 16 tokens
     with torch.cuda.device_of(k_new):
-        programs, tensors = B * Hkv * -(-M // 16), (k_new, v_new, *caches)
+        programs, tensors = B * Hkv * -(-M // 16), (k_new, v_new, *caches, *more.values())
         _launch(_cache_append_kernel, programs, tensors, sizes, constants)
 
 
@@ -551,27 +635,31 @@ def _kinds(sizes):
     return bytes((x == 1) + 2 * (x % 16 == 0) + 4 * (x < 2**31) for x in sizes)
 
 
-DTYPES = (torch.float16, torch.bfloat16, torch.float32)
+DTYPES, FP8 = (torch.float16, torch.bfloat16, torch.float32), torch.float8_e4m3fn
 
 
-def _refusals(new, k_cache, v_cache, lens, table, options=(None, 0, False, False, None)):
+def _refusals(new, k_cache, v_cache, lens, table, more, asked=(None, 0, False, False, None, None)):
     """What no kernel here takes, in order: which argument, what came, what is allowed.
 
-    `new` names queries, or new keys and values; `options` are decode_attention's.
+    `new` names queries, or new keys and values, and `more` sinks and scales, each of which may be
+    None; `asked` are decode_attention's options.
     """
     functorch, forward_ad = torch._C._functorch, torch.autograd.forward_ad
     if functorch.peek_interpreter_stack() or forward_ad._current_level >= 0:
         yield TypeError("torch.func cannot see into a kernel; allowed: batch dimensions, autograd")
     q = next(iter(new.values()))
-    for name, x in (*new.items(), ("k_cache", k_cache), ("v_cache", v_cache)):
+    small = {name: x for name, x in more.items() if x is not None}
+    fp8 = getattr(k_cache, "dtype", None) == FP8
+    for name, x in (*new.items(), ("k_cache", k_cache), ("v_cache", v_cache), *small.items()):
         if not isinstance(x, torch.Tensor) or x.is_nested or x.layout != torch.strided:
             kind = "nested" if getattr(x, "is_nested", False) else getattr(x, "layout", type(x))
             yield TypeError(f"{name} is {kind}; allowed: a dense torch.Tensor")
-        if x.dtype not in DTYPES:
+        if x is q and x.dtype not in DTYPES:
             yield TypeError(f"{name} is {x.dtype}; allowed: {DTYPES}")
-        if (x.dtype, x.device) != (q.dtype, q.device):
-            yield TypeError(f"{name} is {x.dtype} on {x.device}; allowed: {q.dtype} on {q.device}")
-        if x.dim() != 4 or x.numel() == 0:
+        want = torch.float32 if name in small else FP8 if fp8 and name not in new else q.dtype
+        if (x.dtype, x.device) != (want, q.device):
+            yield TypeError(f"{name} is {x.dtype} on {x.device}; allowed: {want} on {q.device}")
+        if name not in small and (x.dim() != 4 or x.numel() == 0):
             yield ValueError(f"{name} has shape {(*x.shape,)}; allowed: 4 dimensions, none 0")
         if x.requires_grad and torch.is_grad_enabled():
             yield ValueError(f"{name} requires grad, but has no backward; allowed: torch.no_grad()")
@@ -592,13 +680,19 @@ def _refusals(new, k_cache, v_cache, lens, table, options=(None, 0, False, False
         yield ValueError(f"q has shape {(*q.shape,)}; allowed: at most 64 tokens, 256 columns")
     if H % Hkv:
         yield ValueError(f"q has {H} heads and k {Hkv}; allowed: a multiple of k's")
-    yield from _option_refusals(q, k_cache, lens, table, "q" not in new, *options)
+    for name, x in more.items():
+        n = H if name == "sinks" else Hkv
+        if x is not None and (x.shape != (n,) or not x.is_contiguous()):
+            yield ValueError(f"{name} has shape {(*x.shape,)}; allowed: {(n,)}, contiguous")
+        if name != "sinks" and (x is None) == fp8:
+            yield TypeError(f"{name} is {type(x)}; allowed: a tensor for {FP8}, else None")
+    yield from _option_refusals(q, k_cache, lens, table, new, *asked)
 
 
-def _option_refusals(q, k_cache, lens, table, appends, longest, n, invariant, return_lse, scale):
+def _option_refusals(q, k_cache, lens, table, new, longest, n, invariant, lse, scale, window):
     """The same of lengths, pages and what is asked for beside the tensors."""
     for name, x, rank in (("cache_seqlens", lens, 1), ("page_table", table, 2)):
-        if x is None and (rank == 2 or not appends):
+        if x is None and (rank == 2 or "q" in new):
             continue
         if not isinstance(x, torch.Tensor) or (x.dtype, x.layout) != (torch.int32, torch.strided):
             kind = getattr(x, "dtype", type(x))
@@ -612,12 +706,17 @@ def _option_refusals(q, k_cache, lens, table, appends, longest, n, invariant, re
         what = f"shape {(*k_cache.shape,)}, {capacity} keys for a sequence"
         yield ValueError(f"k_cache has {what}; allowed: 1 to 2^30, in pages of a power of two")
     most, longest = 0 if invariant is True else MAX_SPLITS, capacity if longest is None else longest
-    for name, x, low, high in (("max_seqlen", longest, 1, capacity), ("num_splits", n, 0, most)):
+    if window is not None and (type(window) is not tuple or len(window) != 2):
+        yield TypeError(f"window is {window!r:.40}; allowed: (left, right) or None")
+    ints = [("window", x, 0, 2**30) for x in window or () if x is not None]
+    ints += [("max_seqlen", longest, 1, capacity), ("num_splits", n, 0, most)]
+    for name, x, low, high in ints:
         if type(x) is not int or not low <= x <= high:
             yield ValueError(f"{name} is {x!r}; allowed: an int from {low} to {high}")
-    if q.dtype == torch.bfloat16 and _device_facts(q.device).capability < (8, 0):
-        yield TypeError(f"q is torch.bfloat16; allowed on this GPU: {DTYPES[::2]}")
-    for name, x in (("batch_invariant", invariant), ("return_lse", return_lse)):
+    kind, least = (FP8, (8, 9)) if k_cache.dtype == FP8 else (torch.bfloat16, (8, 0))
+    if kind in (q.dtype, k_cache.dtype) and (gpu := _device_facts(q.device).capability) < least:
+        yield TypeError(f"{kind} has no instructions on a GPU of {gpu}; allowed: from {least} on")
+    for name, x in (("batch_invariant", invariant), ("return_lse", lse)):
         if not isinstance(x, bool):
             yield TypeError(f"{name} is {x!r}; allowed: True, False")
     if scale is not None and (isinstance(scale, bool) or not isinstance(scale, numbers.Real)):

@@ -29,6 +29,17 @@ def problems():
     )
     yield decoded("too_long", "a length beyond the cache", [12], beyond=9)
     yield decoded("missing", "a page that does not exist", [8], page=4, missing=True)
+    yield decoded("window", "eight keys for each of three tokens", [70, 9], M=3, splits=2, left=7)
+    yield decoded("sinks", "a sink for each head", [20], M=2, heads=(4, 2), lse=True, sinks=True)
+    yield decoded(
+        "sinks_splits",
+        "sinks, and splits to combine",
+        [75],
+        M=2,
+        heads=(2, 1),
+        splits=3,
+        sinks=True,
+    )
     yield appended("append", "tokens that fill a cache", 5)
     yield appended("append_paged", "tokens that fill four pages", 8, 2)
     yield appended("append_apart", "tokens whose heads are beside each other", 3, apart=True)
@@ -53,6 +64,8 @@ def decoded(
     beyond=0,
     q=2,
     lse=False,
+    left=None,
+    sinks=False,
 ):
     """New tokens over caches that hold other numbers behind the end of each sequence."""
     (H, Hkv), B = heads, len(lengths)
@@ -72,10 +85,13 @@ def decoded(
         if missing:
             inputs["table"][0, 1] = -1
             lengths = [page]  # the keys of the first page are all that is left
-    want, allowed = expected(q, k, v, lengths, table)
+    if sinks:
+        inputs["sinks"] = torch.arange(1.0, H + 1)
+    sinks = inputs.get("sinks", torch.full((H,), -torch.inf))
+    want, allowed = expected(q, k, v, lengths, table, left, sinks)
     results = [(want, allowed)]
     if lse:
-        results.append(expected_lse(q, k, lengths, table))
+        results.append(expected_lse(q, k, lengths, table, sinks))
 
     def call(module, given):
         return module.decode_attention(
@@ -86,28 +102,40 @@ def decoded(
             page_table=given.get("table"),
             num_splits=splits,
             return_lse=lse,
+            window=(left, 0),
+            sinks=given.get("sinks"),
         )
 
     wanted, bounds = zip(*results, strict=True)
     return Problem(name, title, inputs, call, wanted, bounds, group=GROUP)
 
 
-def scores(q, k, b, length, table):
-    """Those of a sequence in float64, -inf where a token does not see a key."""
+def seen(M, length, left):
+    """[M, length], True where a token sees a key."""
+    mask = causal_mask(M, length)
+    return mask if left is None else mask.triu(length - M - left)
+
+
+def scores(q, k, b, length, table, mask, sinks):
+    """Those of a sequence in float64 and a sink, -inf where a token does not see a key."""
     keys = sequence(k, b, length, table).repeat_interleave(q.shape[1] // k.shape[1], 0)
     products = q[b].double() @ keys.double().mT / q.shape[-1] ** 0.5
-    return products.masked_fill(~causal_mask(q.shape[2], length), -torch.inf)
+    more = sinks.double()[:, None, None].expand(*q.shape[1:3], 1)
+    return torch.cat([products.masked_fill(~mask, -torch.inf), more], -1)
 
 
-def expected_lse(q, k, lengths, table):
+def expected_lse(q, k, lengths, table, sinks):
     """The logsumexp in float64, and the rounding of the scores: it moves by no more."""
-    every = [scores(q, k, b, length, table) for b, length in enumerate(lengths)]
+    every = [
+        scores(q, k, b, length, table, seen(q.shape[2], length, None), sinks)
+        for b, length in enumerate(lengths)
+    ]
     largest = max(float(s[s.isfinite()].abs().max()) for s in every)
     want = torch.stack([s.logsumexp(-1) for s in every])
     return want, 4 * torch.finfo(torch.float32).eps * (largest + 1)
 
 
-def expected(q, k, v, lengths, table):
+def expected(q, k, v, lengths, table, left, sinks):
     """The result in float64, and how far from it a right kernel may be."""
     share = q.shape[1] // k.shape[1]
     want, allowed = torch.zeros(q.shape, dtype=torch.float64), 1e-7
@@ -115,11 +143,11 @@ def expected(q, k, v, lengths, table):
         if not length:
             continue
         keys, vals = (sequence(x, b, length, table).repeat_interleave(share, 0) for x in (k, v))
-        mask = causal_mask(q.shape[2], length)
-        weights = scores(q, k, b, length, table).softmax(-1)
+        mask = seen(q.shape[2], length, left)
+        weights = scores(q, k, b, length, table, mask, sinks).softmax(-1)[..., :-1]
         weights = weights.masked_fill(~mask.any(-1, keepdim=True), 0.0)
         want[b] = weights @ vals.double()
-        found = deviation(want[b].float(), q[b], keys, vals, mask=mask)
+        found = deviation(want[b].float(), q[b], keys, vals, mask=mask, sinks=sinks)
         allowed = max(allowed, found.allowed)
     return want, allowed
 

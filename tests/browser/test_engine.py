@@ -65,6 +65,15 @@ SURVIVORS = {
     "flash_backward: gradients replaced, not added to": "needs gradients that came before",
     "flash_backward: identity off by one": "the line runs only with a Hopper GPU's tiles",
     "flash_backward: groups of heads overlap": "needs more programs than a GPU runs at one time",
+    "decode_attention: forgotten keys read": "needs keys before a window that are no numbers",
+    "decode_attention: splits begin at the window": "needs a batch-invariant call",
+}
+IN_FLOAT8 = {  # which the engine does not have
+    "decode_attention: first head's scale of keys",
+    "decode_attention: scale of values left out",
+    "decode_attention: float8 multiplied by its scale",
+    "decode_attention: float8 halves rounded down",
+    "decode_attention: float8 not limited",
 }
 # Wrong variants whose result is not that of Triton's interpreter, and why.
 DIFFERENT = {
@@ -279,9 +288,10 @@ def test_wrong_variants_are_rejected_and_named_and_agree_with_triton(ask):
                     apart.add(label)
     assert compared > 1_000
     assert apart == set(DIFFERENT)
-    assert survived == set(SURVIVORS)
-    assert len(about) - len(survived) >= LEAST_REJECTED * len(about)
-    assert len(about) - len(survived | unnamed) >= LEAST_NAMED * len(about)
+    assert survived == set(SURVIVORS) | IN_FLOAT8
+    possible = len(about) - len(IN_FLOAT8)
+    assert len(about) - len(survived) >= LEAST_REJECTED * possible
+    assert len(about) - len(survived | unnamed) >= LEAST_NAMED * possible
 
 
 # The front end.

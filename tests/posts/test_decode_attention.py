@@ -14,7 +14,7 @@ from snippets._lab.judge.mutants import variant
 from snippets._lab.judge.oracle import NumericalMismatch
 from snippets._lab.measure.competitors import Package
 from snippets._lab.measure.session import Lab
-from snippets._lab.probe.compiled import Compiler
+from snippets._lab.probe.compiled import SHARED_LIMIT, Compiler
 from snippets.decode_attention import bench, exercise, kernel
 from snippets.decode_attention.bench import flex_paged
 from snippets.decode_attention.cache import check_cache
@@ -24,6 +24,10 @@ from snippets.decode_attention.checks import (
     assert_appended,
     assert_decoded,
     make_cache,
+    quantize,
+    quantized,
+    sequence,
+    with_sinks,
 )
 from snippets.decode_attention.kernel import (
     SPLIT_KEYS,
@@ -164,10 +168,172 @@ def test_scale_and_large_scores():
     page=st.sampled_from([0, 1, 8, 32]),
     num_splits=st.integers(0, 6),
     dtype=st.sampled_from(DTYPES),
+    left=st.sampled_from([None, 0, 9, 64, 200]),
+    also=st.lists(st.sampled_from([with_sinks, quantized]), unique=True),
 )
-def test_any_cache(lengths, M, heads, page, num_splits, dtype):
-    cache = make(lengths, M=M, heads=heads, page=page, dtype=dtype, D=16)
+def test_any_cache(lengths, M, heads, page, num_splits, dtype, left, also):
+    cache = make(lengths, M=M, heads=heads, page=page, dtype=dtype, D=16)._replace(window=(left, 0))
+    for change in also:
+        cache = change(cache)
     check(cache, num_splits=num_splits)
+
+
+# Windows, sinks and caches in float8.
+
+
+@pytest.mark.numerical
+@pytest.mark.parametrize("left", [0, 1, 63, 64, 129])
+@pytest.mark.parametrize("page", [0, 16])
+def test_a_window(page, left):
+    """One that begins and ends within a tile, with splits and without."""
+    cache = make([200, 65, 2], M=3, heads=(6, 2), D=16, page=page)._replace(window=(left, None))
+    for num_splits in (1, 2):
+        check(cache, num_splits=num_splits)
+
+
+def forgotten(cache):
+    """The cache, and NaN and infinity where no token's window reaches; such pages do not exist."""
+    k, v, table = (x if x is None else x.clone() for x in (cache.k, cache.v, cache.table))
+    for b, length in enumerate(cache.lengths.tolist()):
+        first = max(0, length - cache.q.shape[2] - cache.window[0])
+        if table is None:
+            k[b, :, :first], v[b, :, :first] = math.inf, math.nan
+            continue
+        page, whole_pages = k.shape[2], first // k.shape[2]
+        for n in range(first):
+            k[table[b, n // page], :, n % page] = math.nan
+            v[table[b, n // page], :, n % page] = math.inf
+        table[b, :whole_pages] = torch.tensor([BAD_PAGE, -1]).repeat(whole_pages)[:whole_pages]
+    return cache._replace(k=k, v=v, table=table)
+
+
+@pytest.mark.numerical
+@pytest.mark.parametrize("batch_invariant", [False, True])
+@pytest.mark.parametrize("page", [0, 4, 128])
+def test_what_lies_before_the_window_changes_no_bit(page, batch_invariant):
+    """The first sequence's window begins in its second split of 1,024 keys."""
+    cache = make([1_500, 40, 130], M=2, heads=(2, 1), D=16, page=page, dtype=torch.float16)
+    cache = with_sinks(cache)._replace(window=(77, 0))
+    out = check(cache, batch_invariant=batch_invariant)
+    if not torch.equal(decode(forgotten(cache), batch_invariant=batch_invariant), out):
+        raise NumericalMismatch("what no token sees changed the result")
+
+
+@pytest.mark.numerical
+def test_options_that_hide_nothing_change_no_bit():
+    cache = make([150, 70], M=2, heads=(4, 2), D=16)
+    nothing = torch.full((4,), -math.inf, device=DEVICE)
+    for num_splits in (1, 2):
+        out = decode(cache, num_splits=num_splits, return_lse=True)
+        for window, sinks in (((150, 5), None), ((None, 0), nothing)):
+            same = decode(cache._replace(window=window, sinks=sinks), num_splits=num_splits)
+            if not torch.equal(same, out[0]):
+                raise NumericalMismatch("other bits, where nothing is hidden")
+
+
+def test_splits_are_planned_for_the_keys_in_the_window(monkeypatch):
+    programs = {}
+    q, k = ones(1, 2, 3, 16), ones(1, 1, 1, 16).expand(1, 1, 300_000, 16)
+    for left, batch_invariant in itertools.product((None, 0, 127, 2_000), (False, True)):
+        asked = []
+        monkeypatch.setattr(kernel, "_launch", lambda _, n, *given, x=asked, **how: x.append(n))
+        decode_attention(q, k, k, window=(left, 0), batch_invariant=batch_invariant)
+        programs[left, batch_invariant] = asked[0]
+    assert [programs[left, True] for left in (None, 0, 127, 2_000)] == [293, 2, 2, 3]
+    assert programs[None, False] > 100 > 34 > programs[2_000, False] > programs[127, False] >= 1
+
+
+@pytest.mark.numerical
+@pytest.mark.parametrize("num_splits", [1, 3])
+@pytest.mark.parametrize(("M", "heads"), [(1, (4, 2)), (3, (6, 1)), (17, (2, 2))])
+def test_sinks(M, heads, num_splits):
+    """One sequence has no key, and another fewer than tokens: their logsumexp is the sink."""
+    cache = with_sinks(make([150, 0, 2], M=M, heads=heads, D=16, page=16))
+    check(cache, num_splits=num_splits, scale=0.4)
+
+
+@pytest.mark.numerical
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("page", [0, 16])
+def test_a_cache_in_float8(page, dtype):
+    cache = quantized(make([130, 0, 70], M=2, heads=(6, 3), D=40, page=page, dtype=dtype))
+    check_cache(*cache[:3], cache_seqlens=cache.lengths, page_table=cache.table)
+    for num_splits in (1, 2):
+        check(cache, num_splits=num_splits)
+
+
+@pytest.mark.numerical
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_every_number_of_float8_is_read_as_what_it_is(dtype):
+    """The result over one key is its value: all 256 codes are the columns of one."""
+    codes = torch.arange(256, device=DEVICE).to(torch.uint8).view(torch.float8_e4m3fn)
+    v, one = codes[None, None, None], ones(1, dtype=torch.float32)
+    q = torch.zeros_like(v, dtype=dtype)
+    out = decode_attention(q, torch.zeros_like(q).to(v.dtype), v, k_scale=one, v_scale=one)
+    torch.testing.assert_close(out, v.to(dtype), rtol=0, atol=0, equal_nan=True)
+
+
+@pytest.mark.numerical
+@pytest.mark.parametrize("page", [0, 4])
+def test_what_is_appended_to_float8_is_the_nearest_number(page):
+    """All numbers, what lies between two and beside that, and what is too large."""
+    numbers = torch.arange(127).to(torch.uint8).view(torch.float8_e4m3fn).float()
+    between = (numbers[1:] + numbers[:-1]) / 2
+    beside = [between.nextafter(torch.tensor(x)) for x in (0.0, math.inf)]
+    large = torch.tensor([449.0, 464.0, 480.0, 1e30, math.inf, math.nan])
+    rows = torch.cat([numbers, between, *beside, large])
+    rows = torch.cat([rows, -rows, torch.zeros(-2 * len(rows) % 64)]).view(1, 1, -1, 64)
+    scale = torch.tensor([0.375], device=DEVICE)
+    new = rows.to(DEVICE) * scale
+    for x in (new, new.half(), new.bfloat16()):
+        before = make([x.shape[2]], heads=(1, 1), D=64, page=page)
+        before = before._replace(k=quantize(before.k, scale), v=quantize(before.v, scale))
+        after = before._replace(k=before.k.clone(), v=before.v.clone())
+        scales = {"k_scale": scale, "v_scale": scale * 2}
+        cache_append(x, x, after.k, after.v, after.lengths, after.table, **scales)
+        assert_appended(after, before, *(quantize(x, s) for s in scales.values()))
+
+
+def moved_by_rounding(q, k, v, k_scale, v_scale):
+    """How far from attention of k, v that of their float8 numbers can be; all in float64.
+
+    To the nearest with three bits of a mantissa: off by 2^-4 of a number, and by half of the
+    smallest, 2^-10 of the scale, where that is more. A score is off by no more than e = |q| |δk| /
+    √D, so that a weight lies between two softmaxes, one with its own score raised by e and all
+    others lowered by theirs, the other the opposite.
+    """
+    off_k, off_v = (
+        torch.maximum(x.abs() / 16, scale[:, None, None] / 2**10)
+        for x, scale in ((k, k_scale), (v, v_scale))
+    )
+    scores, e = (q @ k.mT * q.shape[-1] ** -0.5, q.abs() @ off_k.mT * q.shape[-1] ** -0.5)
+    weights = scores.softmax(-1)
+    (high, low), total = ((scores + e).exp(), (scores - e).exp()), lambda x: x.sum(-1, keepdim=True)
+    most, least = high / (high + total(low) - low), low / (low + total(high) - high)
+    off = torch.maximum(most - weights, weights - least)
+    return off @ v.abs() + most @ off_v
+
+
+@pytest.mark.numerical
+def test_float8_is_as_near_as_its_rounding_allows():
+    """Beside the cache that was rounded. Each query is a multiple of a key, so that it is sharp."""
+    cache = make([90], heads=(4, 2), D=64)
+    k, v = (sequence(x, 0, 90, None)[None] for x in (cache.k, cache.v))
+    k[:, 1], v[:, 1] = k[:, 1] * 20, v[:, 1] / 20
+    q = (
+        2.5
+        * (k / k.abs().amax((2, 3), keepdim=True) * 3.5)[:, :, [3, 40]].flatten(1, 2)[:, :, None]
+    )
+    q[:, 2:] /= k[:, 1].abs().max() / 3.5
+    scales = [x.abs().amax((0, 2, 3)) / 448 for x in (k, v)]
+    coded = [quantize(x, scale) for x, scale in zip((k, v), scales, strict=True)]
+    out = decode_attention(q, *coded, k_scale=scales[0], v_scale=scales[1], num_splits=2)
+    q, k, v = q.double(), *(x.double().repeat_interleave(2, 1) for x in (k, v))
+    allowed = moved_by_rounding(q, k, v, *(x.double().repeat_interleave(2) for x in scales))
+    want = (q @ k.mT / 8).softmax(-1) @ v
+    assert bool(((v.mean(2, keepdim=True) - want).abs().amax(-1) > allowed.amax(-1)).all())
+    if not bool(((out - want).abs() <= allowed).all()):
+        raise NumericalMismatch("float8 is further off than its rounding explains")
 
 
 # What only the device knows.
@@ -232,24 +398,40 @@ def test_a_sequence_whose_pages_are_all_missing_gives_zeros():
 
 
 @pytest.mark.numerical
+@pytest.mark.parametrize("left", [None, 600])
 @pytest.mark.parametrize("page", [0, 64])
-def test_the_same_bits_in_every_batch(page):
+def test_the_same_bits_in_every_batch(page, left):
     """Batch-invariant: alone or with others, in a small cache or in a larger one."""
     lengths = [1_500, 70, 1_024]
-    cache = make(lengths, heads=(2, 1), D=16, page=page, dtype=torch.float16)
+    cache, wider = (
+        make(lengths, heads=(2, 1), D=16, page=page, dtype=torch.float16, capacity=capacity)
+        for capacity in (None, 5_000)
+    )
+    if left is not None:
+        more = {"window": (left, 0), "sinks": torch.tensor([2.0, 5.0], device=DEVICE)}
+        cache, wider = (quantized(x)._replace(**more) for x in (cache, wider))
     out = check(cache, batch_invariant=True)
-    wider = make(lengths, heads=(2, 1), D=16, page=page, dtype=torch.float16, capacity=5_000)
     results = {"a larger cache": decode(wider, batch_invariant=True)}
     for b, length in enumerate(lengths):
         table = None if cache.table is None else cache.table[b : b + 1]
         k, v = (x if page else x[b : b + 1] for x in (cache.k, cache.v))
-        alone = Cache(cache.q[b : b + 1], k, v, cache.lengths[b : b + 1], table)
+        alone = Cache(cache.q[b : b + 1], k, v, cache.lengths[b : b + 1], table, *cache[5:])
         found = decode(alone, batch_invariant=True, max_seqlen=length)
         if not torch.equal(found[0], out[b]):
             raise NumericalMismatch(f"sequence {b} has other bits alone")
     for name, found in results.items():
         if page == 0 and not torch.equal(found, out):
             raise NumericalMismatch(f"other bits in {name}")
+
+
+@pytest.mark.numerical
+def test_the_same_bits_alone_and_after_another_new_token():
+    """Two tokens' windows begin a tile before that of the last: the splits are where they were."""
+    cache = make([1_365], M=2, heads=(2, 1), D=16)._replace(window=(1_300, 0))
+    alone = cache._replace(q=cache.q[:, :, 1:])
+    both, one = (decode(x, batch_invariant=True) for x in (cache, alone))
+    if not torch.equal(both[:, :, 1:], one):
+        raise NumericalMismatch("other bits, beside a token that is not seen")
 
 
 @pytest.mark.numerical
@@ -478,6 +660,8 @@ def whole(*shape):
 
 WHERE = ones(1).device
 PAGED = {"k_cache": ones(6, 2, 16, 16), "v_cache": ones(6, 2, 16, 16), "page_table": whole(2, 3)}
+FLOAT8 = {f"{x}_cache": ones(2, 2, 40, 16).to(torch.float8_e4m3fn) for x in "kv"}
+FLOAT8 |= {f"{x}_scale": ones(2, dtype=torch.float32) for x in "kv"}
 REFUSED = {
     "three dimensions": ({"q": ones(4, 1, 16)}, ValueError("q has shape (4, 1, 16)")),
     "65 queries": (
@@ -568,6 +752,50 @@ REFUSED = {
         TypeError("return_lse is None; allowed: True, False"),
     ),
     "scale 0": ({"scale": 0}, ValueError("scale is 0; allowed: 2^-64 to 2^64")),
+    "a window of one side": (
+        {"window": 128},
+        TypeError("window is 128; allowed: (left, right) or None"),
+    ),
+    "no end of a window": (
+        {"window": (-1, 0)},
+        ValueError("window is -1; allowed: an int from 0 to 1073741824"),
+    ),
+    "sinks in 16 bits": (
+        {"sinks": ones(4)},
+        TypeError(f"sinks is torch.float16 on {WHERE}; allowed: torch.float32 on {WHERE}"),
+    ),
+    "a sink for each head of keys": (
+        {"sinks": ones(2, dtype=torch.float32)},
+        ValueError("sinks has shape (2,); allowed: (4,), contiguous"),
+    ),
+    "sinks with gaps": (
+        {"sinks": ones(8, dtype=torch.float32)[::2]},
+        ValueError("sinks has shape (4,); allowed: (4,), contiguous"),
+    ),
+    "a gradient of sinks": (
+        {"sinks": ones(4, dtype=torch.float32).requires_grad_()},
+        ValueError("sinks requires grad, but has no backward"),
+    ),
+    "float8 without a scale": (
+        FLOAT8 | {"v_scale": None},
+        TypeError("v_scale is <class 'NoneType'>; allowed: a tensor for torch.float8_e4m3fn"),
+    ),
+    "a scale without float8": (
+        {"k_scale": ones(2, dtype=torch.float32)},
+        TypeError("k_scale is <class 'torch.Tensor'>; allowed: a tensor for torch.float8_e4m3fn"),
+    ),
+    "a scale for each query head": (
+        FLOAT8 | {"k_scale": ones(4, dtype=torch.float32)},
+        ValueError("k_scale has shape (4,); allowed: (2,), contiguous"),
+    ),
+    "only keys in float8": (
+        FLOAT8 | {"v_cache": ones(2, 2, 40, 16)},
+        TypeError("v_cache is torch.float16 on"),
+    ),
+    "queries in float8": (
+        FLOAT8 | {"q": ones(2, 4, 1, 16).to(torch.float8_e4m3fn)},
+        TypeError("q is torch.float8_e4m3fn; allowed: (torch.float16"),
+    ),
     "elsewhere": (
         {n: ones(2, 2, 1, 16).to("meta") for n in ("q", "k_cache", "v_cache")},
         ValueError("q is on meta; allowed: a GPU"),
@@ -583,7 +811,22 @@ def test_refusals(case, monkeypatch):
     assert_refused(error, decode_attention, **usual | changed)
 
 
+def test_float8_is_refused_where_no_instruction_converts_it(monkeypatch):
+    facts = kernel._device_facts(WHERE)._replace(capability=(8, 0))
+    monkeypatch.setattr(kernel, "_device_facts", lambda _: facts)
+    error = TypeError(
+        "torch.float8_e4m3fn has no instructions on a GPU of (8, 0); allowed: from (8, 9)"
+    )
+    assert_refused(error, decode_attention, ones(2, 4, 1, 16), **FLOAT8)
+    new = {n: ones(2, 2, 1, 16) for n in ("k_new", "v_new")}
+    assert_refused(error, cache_append, **new, **FLOAT8, cache_seqlens=whole(2))
+
+
 APPEND_REFUSED = {
+    "float8 without scales": (
+        {n: FLOAT8[n] for n in ("k_cache", "v_cache")},
+        TypeError("k_scale is <class 'NoneType'>; allowed: a tensor for torch.float8_e4m3fn"),
+    ),
     "no lengths": (
         {"cache_seqlens": None},
         TypeError("cache_seqlens is <class 'NoneType'>; allowed: a dense torch.Tensor"),
@@ -673,6 +916,27 @@ def test_as_many_tiles_are_in_flight_with_pages_as_without(D, monkeypatch):
         assert shared[page] >= (tile.num_stages - 1) * 2 * tile.BLOCK_N * D * 2
     if tiles[16] == tiles[0]:
         assert abs(shared[16] - shared[0]) < 2 * tiles[0].BLOCK_N * D * 2 / 8
+
+
+@pytest.mark.compiler
+@pytest.mark.parametrize("target", ["sm_89", "sm_90", "sm_100"])
+def test_float8_is_converted_in_the_loop_and_loaded_ahead(target, monkeypatch):
+    """By instructions, with the other options too; nothing spills. Appending compiles as well."""
+    facts = kernel._device_facts(torch.device("cpu"))
+    if target == "sm_89":
+        facts = facts._replace(capability=(8, 9), shared=SHARED_LIMIT[target])
+    monkeypatch.setattr(kernel, "_device_facts", lambda device: facts)
+    cache = make([64], heads=(8, 1), D=128, page=16, dtype=torch.bfloat16)
+    cache = quantized(with_sinks(cache))._replace(window=(100, 0))
+    scales = {"k_scale": cache.k_scale, "v_scale": cache.v_scale}
+    new = [ones(1, 1, 1, 128)] * 2
+    with Compiler() as compiler:
+        options = cache.options() | {"num_splits": 2}
+        decoded = compiler.resources(decode_attention, cache[:3], options, target=target)
+        (appended,) = compiler.resources(cache_append, (*new, *cache[1:5]), scales, target=target)
+    for found in some([*decoded, appended], 3):
+        assert (found.error, found.spill_store_bytes) == (None, 0)
+    assert "cvt.rn.f16x2.e4m3x2" in loop_of(decoded[0].ptx)
 
 
 def loop_of(ptx):

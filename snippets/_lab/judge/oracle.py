@@ -17,31 +17,38 @@ class TrivialInputs(AssertionError):
 
 
 def eager_weights(
-    q: Tensor, k: Tensor, *, scale: float | None = None, mask: Tensor | None = None
+    q: Tensor,
+    k: Tensor,
+    *,
+    scale: float | None = None,
+    mask: Tensor | None = None,
+    sinks: Tensor | None = None,
 ) -> Tensor:
     """softmax(q kᵀ · scale), written out in q's own dtype.
 
     q [..., M, D]; k [..., N, D]; mask [M, N] or wider, True where a key is visible. A row
-    with no visible key gives zeros.
+    with no visible key gives zeros. sinks [H]: one more score for each row of a head, whose weight
+    no key gets.
     """
     scale = 1.0 / math.sqrt(q.shape[-1]) if scale is None else scale
     scores = (q * scale) @ k.mT  # [..., M, N]; scaled first, so that float16 does not overflow
     if mask is not None:
         scores = scores.masked_fill(~mask, float("-inf"))
-    weights = scores.softmax(-1)
+    if sinks is not None:
+        more = sinks.to(scores.dtype)[:, None, None].expand(*scores.shape[:-1], 1)
+        scores = torch.cat([scores, more], -1)
+    weights = scores.softmax(-1)[..., : k.shape[-2]]
     if mask is not None:
         weights = weights.masked_fill(~mask.any(-1, keepdim=True), 0.0)
     return weights
 
 
-def eager_attention(
-    q: Tensor, k: Tensor, v: Tensor, *, scale: float | None = None, mask: Tensor | None = None
-) -> Tensor:
+def eager_attention(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
     """softmax(q kᵀ · scale) v in q's own dtype; v [..., N, D], else as in eager_weights.
 
     Source: Vaswani et al. 2017, https://arxiv.org/abs/1706.03762
     """
-    return eager_weights(q, k, scale=scale, mask=mask) @ v
+    return eager_weights(q, k, **options) @ v
 
 
 def causal_mask(
@@ -68,7 +75,7 @@ class Deviation:
 def deviation(out: Tensor, q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Deviation:
     """Measure `out` against float64 attention of the same, already rounded, inputs.
 
-    The options are `scale` and `mask`, as in eager_attention.
+    The options are those of eager_weights.
 
     Allowed is twice the error of PyTorch's own result in the same dtype, plus what rounding must
     cost: one unit in the last place of the result for storing it, and the float32 rounding of

@@ -126,7 +126,8 @@ def listed(markdown: str, config: MkDocsConfig, order: Iterable[str]) -> str:
             button = _button(f"{room}/{path.name}:{kernel.name}", "")
             lines += [
                 '<div class="am-kernel" markdown>',
-                f"`{kernel.name}` of [{room}](posts/{room}.md): {says} {button}",
+                f"`{kernel.name}` of [{room}](posts/{room}.md): {says} "
+                f"[{path.name}](/snippets/{room}/{path.name}) {button}",
                 "</div>",
                 "",
             ]

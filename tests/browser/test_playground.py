@@ -31,11 +31,12 @@ NOTHING = "axe finds nothing where all is well"
 
 @pytest.fixture
 def panel(open_page, site):
-    """Opens the panel of a button of a page, without a key or a word changed."""
+    """Opens the panel of a button of a page; a rung of the ladder as its link does."""
 
     def panel(button=BUTTON, page=POST, viewport=LAPTOP, **options):
         tab = open_page(viewport, **options)
-        assert tab.goto(site + page).status == 200
+        rung = re.search(r"data-exercise='(\w+):(\w+)'", button)
+        assert tab.goto(site + page + (f"#rung-{rung[1]}-{rung[2]}" if rung else "")).status == 200
         tab.locator(button).first.click()
         tab.locator(CODE).wait_for()
         return tab
@@ -313,6 +314,9 @@ def test_every_stub_fails_every_answer_passes_and_progress_stays(panel, site):
     for room, name in some(DECLARED, 15):
         here = f".am-exercise[data-exercise='{room}:{name}']"
         box = tab.locator(here)
+        cell = tab.locator(f".am-rung[data-rung='{room}:{name}']")
+        cell.click()
+        assert tab.locator(".am-group[open]").count() == 1
         opened = texts(room)
         task = opened["exercises"][name]
         if "answers" in task:
@@ -334,11 +338,58 @@ def test_every_stub_fails_every_answer_passes_and_progress_stays(panel, site):
             write(tab, opened["kernels"][task["kernel"]]["text"])
             run(tab, RIGHT)
         tab.locator(f".am-solved{here}").wait_for()
+        assert cell.get_attribute("aria-label").endswith(": solved")
     done = f"{len(DECLARED)} of {len(DECLARED)} solved"
     assert done in tab.locator(".am-tally").inner_text()
+    assert tab.locator(".am-rung[aria-current]").count() == 0
     tab.goto(site + "playground/")
     tab.locator(".am-tally", has_text=done).wait_for()
     assert tab.wrong == []
+
+
+@pytest.mark.parametrize("viewport", [LAPTOP, PHONE], ids=["laptop", "phone"])
+def test_the_first_rung_shows_a_loop_and_its_task_stays_in_sight(panel, viewport):
+    first = ".am-exercise[data-exercise='coalescing:line_sums']"
+    tab = panel(f"{first} .am-edit", "playground/", viewport)
+    assert tab.locator(".am-rung").first.get_attribute("aria-current") == "step"
+    assert tab.locator(".am-rung[aria-current]").get_attribute("aria-label").endswith("next")
+    lines = tab.locator(".am-play .cm-line")
+    assert re.match(r" *for start in", lines.first.inner_text())
+    assert lines.count() < 5
+    primary, quiet = (
+        tab.locator(at).evaluate("b => getComputedStyle(b).backgroundColor")
+        for at in (".am-play-run:visible", f"{first} .am-edit")
+    )
+    assert primary != quiet
+    tab.mouse.wheel(0, 150)
+    task = tab.locator(".am-play-top .am-task")
+    assert task.is_visible() is (viewport is PHONE)
+    if viewport is PHONE:
+        assert task.bounding_box()["y"] > 0
+        scroller = tab.locator(".am-play .cm-scroller")
+        assert scroller.evaluate("s => s.scrollWidth <= s.clientWidth"), "long lines are broken"
+    tab.get_by_role("button", name="Show the whole kernel").click()
+    assert lines.first.inner_text().startswith("@triton.jit")
+    tab.get_by_role("button", name="Start over").click()
+    text = texts("coalescing")["kernels"]["kernel.py:_line_sums_kernel"]["text"]
+    write(tab, text)
+    assert lines.count() > 5, "what is folded unfolds when it is replaced"
+    run(tab, RIGHT)
+    tab.locator(".am-play").get_by_role("link", name="Next: 2.").click()
+    box = "document.querySelector('#rung-coalescing-column_sums').getBoundingClientRect()"
+    tab.wait_for_function(f"{box}.top > 0 && {box}.top < innerHeight")
+    assert tab.wrong == []
+
+
+def test_without_scripts_the_tasks_can_be_read_and_the_files_are_linked(open_page, site):
+    tab = open_page(java_script_enabled=False)
+    tab.goto(site + "playground/")
+    assert "Without JavaScript nothing runs" in tab.locator("article").inner_text()
+    assert not tab.locator(".am-edit:visible").count()
+    tab.locator(".am-rung").last.click()
+    assert tab.locator(".am-group[open] .am-exercise").last.is_visible()
+    for link in some(tab.locator(".am-kernel a[href$='.py']").all(), 10):
+        assert tab.request.get(link.evaluate("a => a.href")).status == 200
 
 
 def test_every_kernel_of_the_site_is_right(panel):

@@ -131,8 +131,8 @@ def test_a_step_shows_the_variables_and_the_addresses_differ_from_the_page(panel
     run(tab, WRONG)
     tab.get_by_text("Step through one program").click()
     steps = tab.locator(".am-play-stepping")
-    steps.get_by_role("button", name="Step", exact=True).click()
-    assert steps.get_by_role("status").inner_text().startswith("Step 2 of ")
+    steps.get_by_role("button", name="Step forward").click()
+    assert steps.get_by_role("status").inner_text().startswith("Step 1 of ")
     tab.locator(".am-line-step").wait_for()
     steps.get_by_role("slider").fill("40")
     assert steps.locator("canvas").count() >= 1

@@ -285,7 +285,7 @@ function show(from, subject, text) {
       item.firstChild.setAttribute("aria-pressed", String(number === at));
     }
     const source = editor.text();
-    const shown = [make("h4", { textContent: `${nameOf(result)}: ${result.title}` }), make("p", {}, ...withCode(sentenceOf(result)))];
+    const shown = [make("h3", { textContent: `${nameOf(result)}: ${result.title}` }), make("p", {}, ...withCode(sentenceOf(result)))];
     if (result.error || result.faults.length) shown.push(faults(result, goTo));
     if (!result.error) shown.push(...outputs(result));
     const counts = make("div");

@@ -2,6 +2,7 @@
 
 import base64
 import gzip
+import json
 import re
 import zlib
 from urllib.parse import quote
@@ -106,6 +107,39 @@ def test_the_editor_opens_at_the_section_of_its_button(panel):
     kernel = texts("flash_attention")["kernels"][of.split("/")[1]]
     first = kernel["text"].splitlines()[kernel["sections"][section][0] - 1]
     assert tab.locator(".am-play .cm-activeLine").inner_text() == first
+
+
+@pytest.mark.parametrize("extra", [False, True], ids=["the page's", "with more arithmetic"])
+def test_a_right_kernel_is_raced_against_measured_times_and_its_bound_is_counted(panel, extra):
+    room = "flash_attention"
+    kernel = f"{room}/kernel.py:_{room}_kernel"
+    tab = panel(f".am-edit[data-kernel='{kernel}']", f"posts/{room}/")
+    tab.set_default_timeout(40_000)
+    text = texts(room)["kernels"][f"kernel.py:_{room}_kernel"]["text"]
+    (line,) = (line for line in text.splitlines() if "tl.dot(q" in line)
+    more = f"{line}\n{line}"  # the same product twice
+    write(tab, text.replace(line, more) if extra else text)
+    run(tab, RIGHT)
+    tab.get_by_text("Race it").click()
+    tab.locator(".am-race").wait_for()
+    rows = {
+        row.locator("span").inner_text(): row.locator("div").inner_text().strip()
+        for row in some(tab.locator(".am-race > li").all(), 8)
+    }
+    races = json.loads((ROOT / playground.RACE).read_text("utf-8"))
+    (card,) = races["cards"]
+    H, N, D = (races["case"][key] for key in ("heads", "N", "D"))
+    products = 3 if extra else 2
+    least = products * 2 * H * N * N * D / card["ceilings"]["matmul_float16"] * 1e6
+    bound = rows.pop("yours, at best")
+    assert float(re.fullmatch(r"≥ ([\d.]+)\xa0µs", bound)[1]) == pytest.approx(least, rel=0.05)
+    assert ("the page’s, at best" in rows) is extra
+    measured = dict(card["times"])
+    assert set(measured) <= set(rows)
+    assert rows[room] == f"{measured[room] * 1e3:.3g}\xa0µs"
+    assert measured[room] * 1e3 > least, "no measured time is below its bound"
+    assert "A lower bound and not a time" in tab.locator(".am-play-at-work").inner_text()
+    assert tab.wrong == []
 
 
 def test_a_mistake_is_named_with_its_line_and_the_wrong_cells(panel):

@@ -6,7 +6,6 @@ import { loadJson } from "../site/json.js";
 import { onPage } from "../site/pages.js";
 import { nextRung, solve } from "../site/progress.js";
 import { addresses } from "./addresses.js";
-import { recordingOf } from "./at_work.js";
 import { NARROW, loadEditor, makeEditor } from "./editor.js";
 import { Stopped, engineRoom } from "./engine_room.js";
 import { problemsOf } from "./engine/recorded.js";
@@ -212,6 +211,7 @@ function show(from, subject, text) {
     if (named) nameMistake(named, lines);
     if (subject.scene) atWork.append(later("See it at work, on the input of the page’s scene", () => sceneOf(editor.text())));
     const right = results.every((result) => result.right);
+    if (subject.race && right) atWork.append(later("Race it: the least time it can take on a measured GPU", () => raced(editor.text())));
     if (right) detailOf(results[0], 0);
     if (right && subject.exercise) passed();
     else if (subject.exercise) atWork.append(answer("Show a tested answer"));
@@ -244,8 +244,8 @@ function show(from, subject, text) {
   /* The page's scene, played by the reader's text. */
   async function sceneOf(source) {
     const at = (file) => fetched(new URL(`${subject.room}/${file}.json`, FIGURES));
-    const [page, launches, { mount }] = await Promise.all([
-      at("scene_steps"), at("scene_launches"), import("../widgets/scene.js"), style(SCENE_STYLE),
+    const [page, launches, { mount }, { recordingOf }] = await Promise.all([
+      at("scene_steps"), at("scene_launches"), import("../widgets/scene.js"), import("./at_work.js"), style(SCENE_STYLE),
     ]);
     const recording = await recordingOf({
       source, kernel: subject.name, page, launches,
@@ -255,6 +255,11 @@ function show(from, subject, text) {
     mount(stage, recording);
     return stage;
   }
+
+  const raced = async (source) => (await import("./race.js")).race({
+    source: whole(subject, source), page: whole(subject, subject.text), kernel: subject.name, launch: room.launch,
+    races: await fetched(new URL("scoreboard/race_launches.json", FIGURES)),
+  });
 
   /* What a text does on a problem, told in full. */
   const runs = async (source, at, options) => {

@@ -214,10 +214,11 @@ def race(results):
         for r in board
     ]
     return Figure(
-        finding="What a reader's text of a kernel is launched with.",
+        finding="[What a reader's kernel is launched with](/figures/scoreboard/race_launches.json).",
         table=[
             {"kernel": r["implementation"], "grid": r["launch"]["grid"][0]} for r in launched.rows
         ],
+        numbers={"keys": case_["N"]},
         extra_files={
             "race_launches.json": {
                 "case": case_ | {"bytes": first["bytes_compulsory"]},

@@ -214,7 +214,7 @@ def race(results):
         for r in board
     ]
     return Figure(
-        finding="[What a reader's kernel is launched with](/figures/scoreboard/race_launches.json).",
+        finding="[How a reader's kernel is launched](/figures/scoreboard/race_launches.json).",
         table=[
             {"kernel": r["implementation"], "grid": r["launch"]["grid"][0]} for r in launched.rows
         ],

@@ -8,11 +8,13 @@ A room declares them in `tasks.toml`. There are three kinds, by what stands in a
 - with `question`, something to work out: `answers` lists what counts as right, and each `wrong`
   has answers of its own and what it says of them.
 
-A page, a post or the playground, asks for one by an element
-(`<div class="am-exercise" data-exercise="basic_attention:two_queries"></div>`).
+A post asks for one by an element
+(`<div class="am-exercise" data-exercise="basic_attention:two_queries"></div>`). The playground has
+all of them, a ladder of rungs in groups, one group a post, with a map that leads to each.
 """
 
 import ast
+import html
 import re
 import tomllib
 from pathlib import Path
@@ -24,7 +26,15 @@ PLACE = re.compile(
     r'^<div class="am-exercise" data-exercise="(?P<room>[a-z_]+):(?P<name>[a-z_]+)"></div>$',
     re.MULTILINE,
 )
+LADDER = re.compile(
+    r'^<div class="am-rung-map" data-first="(?P<first>[a-z_ ]+)"></div>$', re.MULTILINE
+)
 FILE = "tasks.toml"
+KINDS = {
+    "kernel": "Complete the kernel",
+    "bug": "Find the bug",
+    "question": "Pencil and paper",
+}  # in order
 
 
 class ExerciseError(Exception):
@@ -41,6 +51,59 @@ def shown(markdown: str, snippets: Path) -> str:
         return _box(f"{match['room']}:{match['name']}", exercise)
 
     return PLACE.sub(box, markdown)
+
+
+def ladder(markdown: str, snippets: Path, titles: dict[str, str]) -> str:
+    """A page's Markdown with the map of all exercises and a group for each post in its place.
+
+    `titles`: those of posts by room, in the order of the series. The rooms that the element names
+    come first; rooms in which there is no kernel to write or to mend come last.
+    """
+    match = LADDER.search(markdown)
+    if match is None:
+        return markdown
+    first = match["first"].split()
+    of_room = {room: _by_kind(declared(snippets / room)) for room in [*first, *titles]}
+
+    def place(room: str) -> tuple[bool, int]:
+        return all("question" in e for e in of_room[room].values()), [*first, *titles].index(room)
+
+    number = 0
+    cells: list[str] = []
+    groups: list[str] = []
+    for room in sorted(filter(of_room.get, of_room), key=place):
+        title = html.escape(titles[room])
+        boxes, own = [], []
+        for name, exercise in of_room[room].items():
+            number += 1
+            identity = f"{room}:{name}"
+            said = html.escape(f"{number}. {exercise['title']} ({titles[room]})")
+            own.append(
+                f'<a class="am-rung" href="#rung-{room}-{name}" data-rung="{identity}" '
+                f'data-kind="{_kind(exercise)}" data-title="{said}" '
+                f'aria-label="{said}">{number}</a>'
+            )
+            boxes.append(_box(identity, exercise, number))
+        cells.append(f'<li aria-label="{title}">{"".join(own)}</li>')
+        groups += [
+            f'<details class="am-group" name="am-group"{"" if groups else " open"} markdown>',
+            f"<summary>{title}<span>{len(own)} to solve</span></summary>",
+            f"\nFrom the post [{title}](posts/{room}.md)\n",
+            "\n\n".join(boxes),
+            "\n</details>\n",
+        ]
+    drawn = f'<ol class="am-rung-map" data-search-exclude>{"".join(cells)}</ol>'
+    tally = '<p class="am-tally" role="status"></p>'
+    return LADDER.sub(lambda _: "\n".join([drawn, "", tally, "", *groups]), markdown)
+
+
+def _kind(exercise: dict[str, Any]) -> str:
+    return "question" if "question" in exercise else "bug" if "mutant" in exercise else "kernel"
+
+
+def _by_kind(exercises: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    order = list(KINDS)
+    return dict(sorted(exercises.items(), key=lambda item: order.index(_kind(item[1]))))
 
 
 def declared(room: Path) -> dict[str, dict[str, Any]]:
@@ -68,7 +131,16 @@ def _opened(room: Path, name: str, exercise: dict[str, Any]) -> dict[str, Any]:
     if "mutant" in exercise:
         text = _with_mistake(text, room, exercise["mutant"])
     of_kernel = {key: exercise[key] for key in ("title", "kernel")}
-    return {**of_kernel, "stub": text, "bug": "mutant" in exercise}
+    loop = {"shown": _loop(text, exercise["loop"])} if "loop" in exercise else {}
+    return {**of_kernel, "stub": text, "bug": "mutant" in exercise, **loop}
+
+
+def _loop(text: str, begins: str) -> list[int]:
+    """The first and last line of the loop that begins so: the rest of the kernel is folded."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.For) and ast.unparse(node).startswith(begins):
+            return [node.lineno, kernels.last_line(node)]
+    raise ExerciseError(f"no loop begins with {begins!r}")
 
 
 def _without(text: str, gap: dict[str, str], what: str) -> str:
@@ -108,20 +180,22 @@ def _mutant(room: Path, name: str) -> tuple[str, str]:
     raise ExerciseError(f"{room.name}/mutants.py has no mutant {name!r}")
 
 
-def _box(identity: str, exercise: dict[str, Any]) -> str:
-    kind = "Find the bug" if "mutant" in exercise else "Exercise"
+def _box(identity: str, exercise: dict[str, Any], number: int = 0) -> str:
+    kind = _kind(exercise)
+    known = f' id="rung-{identity.replace(":", "-")}"' if number else ""
+    label = f"{number}\\. " if number else "Find the bug: " if kind == "bug" else "Exercise: "
+    said = f' <small class="am-kind">{KINDS[kind]}</small>' if number else ""
+    task = (exercise.get("question") or exercise["task"]).strip()
     lines = [
-        f'<div class="am-exercise" data-exercise="{identity}" markdown>',
-        "",
-        f"{kind}: {exercise['title']}",
-        "",
-        (exercise.get("question") or exercise["task"]).strip(),
+        f'<div class="am-exercise" data-exercise="{identity}" data-kind="{kind}"{known} markdown>',
+        f"\n{label}{exercise['title']}{said}\n",
+        f'<div class="am-task" markdown>\n\n{task}\n\n</div>',
     ]
     hints = exercise.get("hints", ())
-    for number, hint in enumerate(hints, 1):
-        named = f"Hint {number} of {len(hints)}" if len(hints) > 1 else "Hint"
+    for at, hint in enumerate(hints, 1):
+        named = f"Hint {at} of {len(hints)}" if len(hints) > 1 else "Hint"
         lines += ["", f'??? tip "{named}"', f"    {hint.strip()}"]
-    question = ' data-question="true"' if "question" in exercise else ""
-    label = "Type your answer" if question else "Start"
+    question = ' data-question="true"' if kind == "question" else ""
+    start = "Type your answer" if question else "Start"
     button = f'<button class="am-edit" type="button" data-exercise="{identity}"{question}>'
-    return "\n".join([*lines, "", f"{button}{label}</button>", "", "</div>"])
+    return "\n".join([*lines, "", f"{button}{start}</button>", "", "</div>"])

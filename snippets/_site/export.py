@@ -58,10 +58,10 @@ def title(page: Page) -> str:
     return str(page.meta.get("title") or page.title or "")
 
 
-def order() -> list[str]:
-    """The posts in the order of the series."""
-    sources = (Path(page.file.src_uri) for page in _nav)
-    return [source.stem for source in sources if source.parts[0] == "posts"]
+def titles() -> dict[str, str]:
+    """The posts' titles by name, in the order of the series."""
+    posts = [page for page in _nav if page.file.src_uri.startswith("posts/")]
+    return {p.file.name: p.title or p.file.name.replace("_", " ").capitalize() for p in posts}
 
 
 def remember_text(markdown: str, page: Page, config: MkDocsConfig) -> None:

@@ -139,8 +139,9 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     try:
         markdown = named_numbers.filled(markdown, Path(config.docs_dir))
         markdown = mistakes_table.shown(markdown, Path(config.docs_dir) / "data")
-        markdown = exercises.shown(markdown, Path(config.docs_dir).parent / "snippets")
-        markdown = playground.listed(markdown, config, export.order())
+        snippets = Path(config.docs_dir).parent / "snippets"
+        markdown = exercises.ladder(exercises.shown(markdown, snippets), snippets, export.titles())
+        markdown = playground.listed(markdown, config, export.titles())
     except (DataError, exercises.ExerciseError, named_numbers.UnknownNumber) as error:
         raise PluginError(f"{page.file.src_uri}: {error}") from error
     export.remember_text(markdown, page, config)

@@ -38,6 +38,7 @@ FILE_ROW = re.compile(
     re.DOTALL,
 )
 MODEL = re.compile(r'id="(?P<id>figure-[\w-]*barriers[\w-]*)"')  # what Gluon's warps agree on
+RACE = "docs/figures/scoreboard/race_launches.json"
 LIST = '<div class="am-kernels"></div>'
 EDIT = "Edit and run"
 # Why a listing cannot be run on the page, by what it is.
@@ -58,6 +59,8 @@ def opened(room: Path) -> dict[str, Any]:
     """A room's kernels, each with the result that holds its problems, and exercises; or nothing."""
     recorded = _recorded(room.parent, room.name)
     played = _played(room.parent, room.name)
+    races = room.parent.parent / RACE
+    raced = json.loads(races.read_text("utf-8"))["launches"] if races.is_file() else {}
     found = {
         f"{path.name}:{kernel.name}": {
             "text": kernel.text,
@@ -65,6 +68,7 @@ def opened(room: Path) -> dict[str, Any]:
             "sections": kernel.sections,
             "problems": recorded.get(kernel.name, ""),
             "scene": path.name == "kernel.py" and kernel.name in played,
+            "race": path.name == "kernel.py" and kernel.name in raced,
         }
         for path in (room / name for name in FILES)
         if path.is_file()
@@ -126,7 +130,8 @@ def listed(markdown: str, config: MkDocsConfig, order: Iterable[str]) -> str:
             button = _button(f"{room}/{path.name}:{kernel.name}", "")
             lines += [
                 '<div class="am-kernel" markdown>',
-                f"`{kernel.name}` of [{room}](posts/{room}.md): {says} {button}",
+                f"`{kernel.name}` of [{room}](posts/{room}.md): {says} "
+                f"[{path.name}](/snippets/{room}/{path.name}) {button}",
                 "</div>",
                 "",
             ]

@@ -25,7 +25,13 @@ import rjsmin
 SOURCE = "assets/javascripts"
 FIRST = "site/index.js"
 # Scripts that come when something asks for them.
-LATE = ("widgets/*.js", "search/answers.js", "playground/panel.js")
+LATE = (
+    "widgets/*.js",
+    "search/answers.js",
+    "playground/panel.js",
+    "playground/at_work.js",
+    "playground/race.js",
+)
 SHEETS = ("playground/*.css", "widgets/*.css")  # the playground fetches its own, and a scene's
 WORKERS = "playground/*/worker.js"  # scripts beside a page: each brings all that it needs
 IMPORT = re.compile(

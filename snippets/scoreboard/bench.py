@@ -224,6 +224,19 @@ def error_and_memory(attention, tensors):
 
 
 @measured_on("interpreter")
+def race(lab):
+    """What each kernel of a single launch is given for a case of `kernels`. It is not run."""
+    from snippets._lab.probe.launches import recorded
+
+    names = [name for name in KERNELS if name != "composed_attention"]
+    for case in lab.each(implementation=names, dtype=["float16"], heads=[8], D=[64], N=[1024]):
+        q, k, v = lab.qkv(case)
+        with recorded({}, run=False) as launches:
+            resolve(case["implementation"])(q, k, v)
+        yield case | {"launch": launches.rows[0]}
+
+
+@measured_on("interpreter")
 def ladder(lab):
     """What the programs of each kernel load, recorded, for the same small head."""
     from snippets._lab.probe.memory_trace import record

@@ -169,6 +169,39 @@ WRONG = ("tiled_attention", "mutants")
 
 
 @from_all
+def race(results):
+    """For a reader's own text of a kernel: its launch, ceilings of GPUs, and measured times."""
+    (launched,) = (r for r in results if (r.post, r.result) == ("scoreboard", "race"))
+    board = gpus([r for r in results if (r.post, r.result) == ("scoreboard", "kernels")])
+    case_ = {key: launched.rows[0][key] for key in ("dtype", "heads", "D", "N")}
+    timed = {r.label: [row for row in pick(r.rows, **case_) if row["label"]] for r in board}
+    first = only(timed[board[0].label], implementation=launched.rows[0]["implementation"])
+    cards = [
+        {
+            "name": r.label,
+            "ceilings": {unit: ceiling(r, unit) for unit in ("read", *ROOFS)},
+            "times": [[named(row["implementation"]), TIME(row)] for row in timed[r.label]],
+        }
+        for r in board
+    ]
+    return Figure(
+        finding="[How a reader's kernel is launched](/figures/scoreboard/race_launches.json).",
+        table=[
+            {"kernel": r["implementation"], "grid": r["launch"]["grid"][0]} for r in launched.rows
+        ],
+        numbers={"keys": case_["N"]},
+        extra_files={
+            "race_launches.json": {
+                "case": case_ | {"bytes": first["bytes_compulsory"]},
+                "cards": cards,
+                "launches": {r["launch"]["kernel"]: r["launch"] for r in launched.rows},
+            }
+        },
+        sources=(launched, *board),
+    )
+
+
+@from_all
 def road(results):
     small = front.result_of(results, *KERNELS)
     large = front.result_of(results, *LARGE, small.folder)

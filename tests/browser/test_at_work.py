@@ -137,7 +137,7 @@ def test_what_the_scene_cannot_follow_it_says(record, change, says):
 
 BUTTON = ".am-edit[data-kernel='{}/{}']"
 CODE = ".am-play .cm-content"
-FOLD = ".am-play-at-work summary"
+FOLD = ".am-play-at-work summary:has-text('See it at work')"
 STAGE = ".am-play-at-work .am-scene-frame"
 
 

@@ -72,17 +72,17 @@ def test_it_plays_goes_back_starts_over_and_shows_how_it_fails(opened):
         box.get_by_role("button", name=name, exact=True).click()
         page.clock.run_for(milliseconds)
 
-    push("Play at random", 60_000)
+    push("Play", 60_000)
     assert "everybody is done" in words.inner_text(), "the kernel as it is comes to its end"
     walk = WALKS[-1]
     events = taken_out(page, walk)
     push("Show how it fails", 1000 * (len(events) + 2))
     assert words.get_attribute("data-end") == "fault"
-    push("Back")
+    push("Step back")
     assert events[-1] in page.evaluate(READY)
     push("Start over")
     assert page.evaluate(READY) == ["producer"]
-    push("Play at random", 2000)
+    push("Play", 2000)
     push("Pause")
     held = words.inner_text()
     page.clock.run_for(5000)

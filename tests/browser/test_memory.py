@@ -77,10 +77,12 @@ BAD = {
     "-4": "-4 is negative",
     "−4": "−4 is negative",
     "4.5": "4.5 is not a whole number",
-    "1e3": "1e3 is not a whole number in digits",
+    "4,5": "“4,5” is not a number",
+    "1e-3": "“1e-3” is not a number",
+    "12e": "“12e” is not a number",
     "abc": "“abc” is not a number",
     "NaN": "“NaN” is not a number",
-    "Infinity": "is not a whole number",
+    "Infinity": "“Infinity” is not a number",
     "12 34": "“12 34” is not a number",
     "<b>1</b>": "“<b>1</b>” is not a number",
     "9" * 400: "… is too large",
@@ -92,7 +94,7 @@ def test_bad_input_is_explained_beside_its_field_and_nothing_is_nan(opened):
     for label, largest in FIELDS.items():
         field = box.get_by_label(label)
         before = field.input_value()
-        few = {"": "is empty", "-1": "negative", "1e99": "digits", str(largest + 1): "too large"}
+        few = {"": "is empty", "-1": "negative", "1e99": "too large", str(largest + 1): "too large"}
         for text, message in {**few, **(BAD if label == "N, tokens" else {})}.items():
             field.fill(text)
             assert field.get_attribute("aria-invalid") == "true", text
@@ -109,6 +111,27 @@ def test_bad_input_is_explained_beside_its_field_and_nothing_is_nan(opened):
     for label, largest in FIELDS.items():
         box.get_by_label(label).fill(str(largest))
     assert totals(box)[0][::2] == ("800.1\u00a0YB", "not even one token fits")
+    assert page.wrong == []
+
+
+@pytest.mark.parametrize(
+    ("name", "label"),
+    [("attention_memory", "N, tokens"), ("decode_tokens", "Keys of each sequence")],
+)
+def test_a_size_can_be_written_as_people_write_sizes(opened, name, label):
+    page, box = opened(name)
+    field = box.get_by_label(label)
+    summary = box.locator("[data-part=summary]")
+    sizes = {"1e6": 10**6, "128k": 128 * 1024, "4,096": 4096, "1.5K": 1536, "2 M": 2 * 1024**2}
+    for text, size in sizes.items():
+        field.fill(str(size))
+        plain = summary.inner_text()
+        field.fill("7")
+        assert summary.inner_text() != plain
+        field.fill(text)
+        assert summary.inner_text() == plain, text
+        field.blur()
+        assert field.input_value() == str(size)
     assert page.wrong == []
 
 

@@ -2,6 +2,7 @@
 
 import base64
 import gzip
+import json
 import re
 import zlib
 from urllib.parse import quote
@@ -31,11 +32,12 @@ NOTHING = "axe finds nothing where all is well"
 
 @pytest.fixture
 def panel(open_page, site):
-    """Opens the panel of a button of a page, without a key or a word changed."""
+    """Opens the panel of a button of a page; a rung of the ladder as its link does."""
 
     def panel(button=BUTTON, page=POST, viewport=LAPTOP, **options):
         tab = open_page(viewport, **options)
-        assert tab.goto(site + page).status == 200
+        rung = re.search(r"data-exercise='(\w+):(\w+)'", button)
+        assert tab.goto(site + page + (f"#rung-{rung[1]}-{rung[2]}" if rung else "")).status == 200
         tab.locator(button).first.click()
         tab.locator(CODE).wait_for()
         return tab
@@ -107,6 +109,39 @@ def test_the_editor_opens_at_the_section_of_its_button(panel):
     assert tab.locator(".am-play .cm-activeLine").inner_text() == first
 
 
+@pytest.mark.parametrize("extra", [False, True], ids=["the page's", "with more arithmetic"])
+def test_a_right_kernel_is_raced_against_measured_times_and_its_bound_is_counted(panel, extra):
+    room = "flash_attention"
+    kernel = f"{room}/kernel.py:_{room}_kernel"
+    tab = panel(f".am-edit[data-kernel='{kernel}']", f"posts/{room}/")
+    tab.set_default_timeout(40_000)
+    text = texts(room)["kernels"][f"kernel.py:_{room}_kernel"]["text"]
+    (line,) = (line for line in text.splitlines() if "tl.dot(q" in line)
+    more = f"{line}\n{line}"  # the same product twice
+    write(tab, text.replace(line, more) if extra else text)
+    run(tab, RIGHT)
+    tab.get_by_text("Race it").click()
+    tab.locator(".am-race").wait_for()
+    rows = {
+        row.locator("span").inner_text(): row.locator("div").inner_text().strip()
+        for row in some(tab.locator(".am-race > li").all(), 8)
+    }
+    races = json.loads((ROOT / playground.RACE).read_text("utf-8"))
+    (card,) = races["cards"]
+    H, N, D = (races["case"][key] for key in ("heads", "N", "D"))
+    products = 3 if extra else 2
+    least = products * 2 * H * N * N * D / card["ceilings"]["matmul_float16"] * 1e6
+    bound = rows.pop("yours, at best")
+    assert float(re.fullmatch(r"≥ ([\d.]+)\xa0µs", bound)[1]) == pytest.approx(least, rel=0.05)
+    assert ("the page’s, at best" in rows) is extra
+    measured = dict(card["times"])
+    assert set(measured) <= set(rows)
+    assert rows[room] == f"{measured[room] * 1e3:.3g}\xa0µs"
+    assert measured[room] * 1e3 > least, "no measured time is below its bound"
+    assert "A lower bound and not a time" in tab.locator(".am-play-at-work").inner_text()
+    assert tab.wrong == []
+
+
 def test_a_mistake_is_named_with_its_line_and_the_wrong_cells(panel):
     tab = panel()
     text, line = mistaken("no scale")
@@ -130,8 +165,8 @@ def test_a_step_shows_the_variables_and_the_addresses_differ_from_the_page(panel
     run(tab, WRONG)
     tab.get_by_text("Step through one program").click()
     steps = tab.locator(".am-play-stepping")
-    steps.get_by_role("button", name="Step", exact=True).click()
-    assert steps.get_by_role("status").inner_text().startswith("Step 2 of ")
+    steps.get_by_role("button", name="Step forward").click()
+    assert steps.get_by_role("status").inner_text().startswith("Step 1 of ")
     tab.locator(".am-line-step").wait_for()
     steps.get_by_role("slider").fill("40")
     assert steps.locator("canvas").count() >= 1
@@ -313,6 +348,9 @@ def test_every_stub_fails_every_answer_passes_and_progress_stays(panel, site):
     for room, name in some(DECLARED, 15):
         here = f".am-exercise[data-exercise='{room}:{name}']"
         box = tab.locator(here)
+        cell = tab.locator(f".am-rung[data-rung='{room}:{name}']")
+        cell.click()
+        assert tab.locator(".am-group[open]").count() == 1
         opened = texts(room)
         task = opened["exercises"][name]
         if "answers" in task:
@@ -334,11 +372,58 @@ def test_every_stub_fails_every_answer_passes_and_progress_stays(panel, site):
             write(tab, opened["kernels"][task["kernel"]]["text"])
             run(tab, RIGHT)
         tab.locator(f".am-solved{here}").wait_for()
+        assert cell.get_attribute("aria-label").endswith(": solved")
     done = f"{len(DECLARED)} of {len(DECLARED)} solved"
     assert done in tab.locator(".am-tally").inner_text()
+    assert tab.locator(".am-rung[aria-current]").count() == 0
     tab.goto(site + "playground/")
     tab.locator(".am-tally", has_text=done).wait_for()
     assert tab.wrong == []
+
+
+@pytest.mark.parametrize("viewport", [LAPTOP, PHONE], ids=["laptop", "phone"])
+def test_the_first_rung_shows_a_loop_and_its_task_stays_in_sight(panel, viewport):
+    first = ".am-exercise[data-exercise='coalescing:line_sums']"
+    tab = panel(f"{first} .am-edit", "playground/", viewport)
+    assert tab.locator(".am-rung").first.get_attribute("aria-current") == "step"
+    assert tab.locator(".am-rung[aria-current]").get_attribute("aria-label").endswith("next")
+    lines = tab.locator(".am-play .cm-line")
+    assert re.match(r" *for start in", lines.first.inner_text())
+    assert lines.count() < 5
+    primary, quiet = (
+        tab.locator(at).evaluate("b => getComputedStyle(b).backgroundColor")
+        for at in (".am-play-run:visible", f"{first} .am-edit")
+    )
+    assert primary != quiet
+    tab.mouse.wheel(0, 150)
+    task = tab.locator(".am-play-top .am-task")
+    assert task.is_visible() is (viewport is PHONE)
+    if viewport is PHONE:
+        assert task.bounding_box()["y"] > 0
+        scroller = tab.locator(".am-play .cm-scroller")
+        assert scroller.evaluate("s => s.scrollWidth <= s.clientWidth"), "long lines are broken"
+    tab.get_by_role("button", name="Show the whole kernel").click()
+    assert lines.first.inner_text().startswith("@triton.jit")
+    tab.get_by_role("button", name="Start over").click()
+    text = texts("coalescing")["kernels"]["kernel.py:_line_sums_kernel"]["text"]
+    write(tab, text)
+    assert lines.count() > 5, "what is folded unfolds when it is replaced"
+    run(tab, RIGHT)
+    tab.locator(".am-play").get_by_role("link", name="Next: 2.").click()
+    box = "document.querySelector('#rung-coalescing-column_sums').getBoundingClientRect()"
+    tab.wait_for_function(f"{box}.top > 0 && {box}.top < innerHeight")
+    assert tab.wrong == []
+
+
+def test_without_scripts_the_tasks_can_be_read_and_the_files_are_linked(open_page, site):
+    tab = open_page(java_script_enabled=False)
+    tab.goto(site + "playground/")
+    assert "Without JavaScript nothing runs" in tab.locator("article").inner_text()
+    assert not tab.locator(".am-edit:visible").count()
+    tab.locator(".am-rung").last.click()
+    assert tab.locator(".am-group[open] .am-exercise").last.is_visible()
+    for link in some(tab.locator(".am-kernel a[href$='.py']").all(), 10):
+        assert tab.request.get(link.evaluate("a => a.href")).status == 200
 
 
 def test_every_kernel_of_the_site_is_right(panel):

@@ -65,7 +65,7 @@ SNAPSHOT = """box => {
   const part = (name) => box.querySelector(`[data-part=${name}]`);
   return {
     at: Number(range.value), last: Number(range.max), valuetext: range.ariaValueText,
-    count: part('count').textContent, words: part('words').textContent,
+    count: box.querySelector('.am-player > span').textContent, words: part('words').textContent,
     disabled: [...box.querySelectorAll('[data-step]')].map((b) => b.disabled),
     tables: [...box.querySelectorAll('table')].map((t) =>
       [...t.tBodies[0].rows].map((r) => [...r.cells].slice(1).map((c) => c.textContent))),

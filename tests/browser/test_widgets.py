@@ -409,8 +409,8 @@ def test_the_ladder_goes_from_the_first_kernel_to_the_last(opened):
         assert shown.evaluate_all("all => all.map(s => s.dataset.kernel)") == [name]
         assert min(shown.locator(f".am-ladder-{line}").count() for line in ("added", "removed")) > 5
     assert box.locator(SLIDER).get_attribute("aria-valuetext") == " → ".join(names[-2:])
-    assert page.get_by_label("The next kernel").is_disabled()
-    page.get_by_label("The kernel before").click()
+    assert page.get_by_label("Step forward").is_disabled()
+    page.get_by_label("Step back").click()
     page.wait_for_url(f"**kernel={names[-2]}*")
     shown.locator("pre").evaluate(
         "pre => scrollTo(0, scrollY + pre.getBoundingClientRect().bottom - 300)"

@@ -14,6 +14,7 @@ from snippets._lab import rooms
 from snippets._lab.draw import units
 from snippets._lab.draw.rows import only
 from snippets._lab.judge.oracle import NumericalMismatch, eager_attention, make_qkv
+from snippets._lab.probe.launches import recorded
 from snippets._lab.results import store
 from snippets.scoreboard import bench, differences, road
 from snippets.scoreboard import figures as page
@@ -189,6 +190,20 @@ def test_the_ladder_counts_what_was_recorded():
     assert re.findall(r'data-kernel="(\w+)"', figure.widget) == [*KERNELS, bench.LAST]
     unrecorded = figure.table[-1]
     assert {k for k, x in unrecorded.items() if x is not None} == {"kernel", "lines of code"}
+
+
+def test_a_kernel_is_raced_as_its_launcher_launches_it_and_on_the_case_that_was_timed():
+    rows = measured("race").rows
+    q, k, v = make_qkv(8, M=1024, N=1024, D=64, dtype=torch.float16)
+    for row in some(rows, 4):
+        with recorded({}, run=False) as launches:
+            bench.resolve(row["implementation"])(q, k, v)
+        assert launches.rows == [row["launch"]]
+    figure = page.race(list(store.scan(rooms.DATA)))
+    races = figure.extra_files["race_launches.json"]
+    assert len(some(races["launches"])) == len(rows)
+    with pytest.raises(ValueError, match="not enough values"):
+        page.race([r for r in store.scan(rooms.DATA) if r.result == "kernels"])
 
 
 def test_the_budget_says_what_its_rows_say():

@@ -154,12 +154,22 @@ def test_a_kernel_without_recorded_problems_has_no_button(tmp_path):
 DECLARED = [(room, name) for room in ROOMS for name in exercises.declared(room)]
 
 
-def test_every_post_has_an_exercise_and_the_page_of_all_shows_each_once():
+def test_every_post_has_an_exercise_and_the_ladder_has_each_once_with_a_loop_first():
     declared = {room.name for room, _ in DECLARED}
     assert declared == set(POSTS)
     page = (ROOT / "docs/playground.md").read_text("utf-8")
-    asked = [f"{m['room']}:{m['name']}" for m in exercises.PLACE.finditer(page)]
-    assert sorted(asked) == sorted(f"{room.name}:{name}" for room, name in DECLARED)
+    made = exercises.ladder(page, ROOT / "snippets", dict.fromkeys(POSTS, "A post"))
+    for pattern in (r'data-rung="([\w:]+)"', r'data-exercise="([\w:]+)" data-kind'):
+        asked = re.findall(pattern, made)
+        assert sorted(asked) == sorted(f"{room.name}:{name}" for room, name in DECLARED)
+        assert asked[0] == "coalescing:line_sums"
+    cells, boxes = (re.findall(rf'{at}(rung-[\w-]+)"', made) for at in ('href="#', 'id="'))
+    assert cells == boxes
+    assert made.count("<details") == made.count("</details>") == len(declared)
+    first = exercises.opened(ROOT / "snippets/coalescing")["line_sums"]
+    begin, end = first["shown"]
+    assert re.match(r" +for \w+ in ", first["stub"].splitlines()[begin - 1])
+    assert end - begin < 4
 
 
 @pytest.mark.parametrize(("room", "name"), DECLARED, ids=lambda x: getattr(x, "name", x))
@@ -213,6 +223,7 @@ def test_the_questions_have_the_answers_that_the_code_gives():
     [
         ('kernel = "kernel.py:_none"\ngap = []', "_none, is not in kernel.py"),
         ('kernel = "kernel.py:_kernel"\ngap = [{ from = "y = " }]', "0 lines begin with 'y = '"),
+        ('kernel = "kernel.py:_kernel"\nloop = "for n"', "no loop begins with 'for n'"),
         ('kernel = "kernel.py:_kernel"\nmutant = "no such"', "no mutant 'no such'"),
         ('kernel = "kernel.py:_kernel"\nmutant = "elsewhere"', "is not in the kernel once"),
     ],

@@ -13,7 +13,7 @@ from __future__ import annotations
 import base64
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -70,9 +70,16 @@ class Launches:
         return found
 
 
+class _NotRunError(Exception):
+    """The launch is recorded, and that is all that was wanted."""
+
+
 @contextmanager
-def recorded(inputs: Mapping[str, Tensor]) -> Iterator[Launches]:
-    """Record every launch in the block; `inputs` hold the numbers that kernels begin with."""
+def recorded(inputs: Mapping[str, Tensor], run: bool = True) -> Iterator[Launches]:
+    """Record every launch in the block; `inputs` hold the numbers that kernels begin with.
+
+    Without `run` the block is left at its first launch, whose kernel does not run.
+    """
     launches = Launches(inputs)
 
     def launching(kernel: Any, *args: Any, **options: Any) -> None:
@@ -87,10 +94,14 @@ def recorded(inputs: Mapping[str, Tensor]) -> Iterator[Launches]:
 
     def grid_set(builder: Any, *sizes: int) -> None:
         launches.rows[-1]["grid"] = [int(n) for n in sizes]
+        if not run:
+            raise _NotRunError
 
-    with looking(
-        (InterpretedFunction, "run", launching), (InterpreterBuilder, "set_grid_dim", grid_set)
-    ):
+    hooks = (
+        (InterpretedFunction, "run", launching),
+        (InterpreterBuilder, "set_grid_dim", grid_set),
+    )
+    with suppress(_NotRunError), looking(*hooks):
         yield launches
     if not launches.rows:
         raise RuntimeError(

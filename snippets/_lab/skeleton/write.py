@@ -72,10 +72,6 @@ def new_post(name: str, like: str, root: Path = ROOT) -> list[Path]:
             rf"^::: snippets\.{like}\.kernel\.{like}\n\nExplained .*\n\n",
             entry,
         ),
-        "docs/playground.md": (
-            r'^<div class="am-exercise" data-exercise="\w+:\w+"></div>\n',
-            f'\n<div class="am-exercise" data-exercise="{name}:scores"></div>\n',
-        ),
     }
     identity = "snippets/_lab/draw/identity.py"
     taken_hues = map(int, re.findall(RUNG, (root / identity).read_text("utf-8"), re.MULTILINE))

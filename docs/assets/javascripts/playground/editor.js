@@ -13,8 +13,11 @@ const MARKS = { fault: "am-line-fault", mistake: "am-line-mistake", step: "am-li
 
 export const loadEditor = () => import(VENDORED.href);
 
-/* {box, text(), replace(text), focus(), reveal(line, last?), mark([{line, kind}]), whenChanged(act)} */
-export async function makeEditor({ text, label, run }) {
+export const NARROW = "(max-width: 44.98em)";
+
+/* {box, text(), replace(text), focus(), reveal(line, last?), mark([{line, kind}]), fold(lines)}.
+   unfolded(): all lines show. */
+export async function makeEditor({ text, label, run, unfolded }) {
   const cm = await loadEditor();
   const { Decoration, EditorState, EditorView, StateEffect, StateField, tags } = cm;
 
@@ -32,6 +35,21 @@ export async function makeEditor({ text, label, run }) {
         )), true);
       }
       return next;
+    },
+    provide: (field) => EditorView.decorations.from(field),
+  });
+
+  /* All lines but some are folded. What is folded is still there, runs, and unfolds when it is selected or changed. */
+  const setFolds = StateEffect.define();
+  const folds = StateField.define({
+    create: () => Decoration.none,
+    update(found, change) {
+      for (const effect of change.effects) if (effect.is(setFolds)) return effect.value;
+      const now = found.map(change.changes);
+      const { from, to } = change.newSelection.main;
+      let touched = false;
+      if (change.selection || change.docChanged) now.between(from, to, () => { touched = true; });
+      return touched ? Decoration.none : now;
     },
     provide: (field) => EditorView.decorations.from(field),
   });
@@ -56,19 +74,19 @@ export async function makeEditor({ text, label, run }) {
     { tag: [tags.operator, tags.punctuation], color: COLORS.quiet },
   ]);
 
-  const listeners = [];
   const view = new EditorView({
     state: EditorState.create({
       doc: text,
       extensions: [
         cm.lineNumbers(), cm.history(), cm.drawSelection(), cm.highlightActiveLine(), cm.bracketMatching(),
         cm.indentOnInput(), cm.indentUnit.of("    "), EditorState.tabSize.of(4),
-        python, cm.syntaxHighlighting(colors), marks,
+        python, cm.syntaxHighlighting(colors), marks, folds,
+        ...(matchMedia(NARROW).matches ? [EditorView.lineWrapping] : []),
         EditorView.contentAttributes.of({
           "aria-label": label, tabindex: "0", spellcheck: "false", autocapitalize: "off", autocorrect: "off",
         }),
         EditorView.updateListener.of((update) => {
-          if (update.docChanged) listeners.forEach((act) => act());
+          if (!update.state.field(folds).size) unfolded();
         }),
         cm.keymap.of([
           { key: "Mod-Enter", run: () => (run(), true), preventDefault: true },
@@ -97,8 +115,14 @@ export async function makeEditor({ text, label, run }) {
       const { clientHeight } = view.scrollDOM;
       view.scrollDOM.scrollTop = top ? above : above - (clientHeight - height) / 2;
     },
+    // Fold what stands before and after the lines from `first` to `last`; without them unfold.
+    fold([first, last] = []) {
+      const { doc } = view.state;
+      const hidden = first ? [[1, first - 1], [last + 1, doc.lines]].filter(([from, to]) => from <= to) : [];
+      const ranges = hidden.map(([from, to]) => Decoration.replace({ block: true }).range(doc.line(from).from, doc.line(to).to));
+      view.dispatch({ effects: setFolds.of(Decoration.set(ranges)) });
+    },
     mark: (wanted) => view.dispatch({ effects: setMarks.of(wanted) }),
-    whenChanged: (act) => listeners.push(act),
     remove: () => view.destroy(),
   };
 }

@@ -2,6 +2,7 @@
    with its worker, and the next message starts a new one. */
 const SCRIPT = new URL("./engine/worker.js", import.meta.url);
 const LIMIT_MS = 3000; // of one problem, inside the worker
+const COUNT_MS = 20_000; // of one program of a launch as large as those that are timed
 const GRACE_MS = 500;
 
 export class Stopped extends Error {}
@@ -50,6 +51,9 @@ export function engineRoom() {
     run: (source, problem, options = {}) => ask({
       task: "problem", source, problem, options: { maxMilliseconds: LIMIT_MS, ...options },
     }),
+    launch: (source, kernel, task) => ask({
+      task: "run", source, kernel, ...task, options: { maxMilliseconds: COUNT_MS, maxSteps: 1e9, firstNaN: false },
+    }, COUNT_MS),
     stop: () => end(new Stopped("Stopped.")),
     end: () => end(new Stopped("Closed.")),
   };

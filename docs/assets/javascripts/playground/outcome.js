@@ -77,5 +77,5 @@ export function work(own, page) {
   const counts = KINDS.map(([key, title]) => [title, own?.perProgram[key], page?.perProgram[key]]);
   const rows = [...counts.filter(([, mine, theirs]) => mine || theirs), ["programs", own?.programs, page?.programs]]
     .map(([title, mine, theirs]) => [title, number(mine), number(theirs), beside(mine, theirs)]);
-  return table(["per program", "yours", "the page’s", ""], rows, "Work of one program");
+  return table(["per program", "yours", "the page’s", "compared"], rows, "Work of one program");
 }

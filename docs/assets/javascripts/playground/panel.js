@@ -4,10 +4,9 @@ import { replace } from "../site/address.js";
 import { make, withCode } from "../site/dom.js";
 import { loadJson } from "../site/json.js";
 import { onPage } from "../site/pages.js";
-import { solve } from "../site/progress.js";
+import { nextRung, solve } from "../site/progress.js";
 import { addresses } from "./addresses.js";
-import { recordingOf } from "./at_work.js";
-import { loadEditor, makeEditor } from "./editor.js";
+import { NARROW, loadEditor, makeEditor } from "./editor.js";
 import { Stopped, engineRoom } from "./engine_room.js";
 import { problemsOf } from "./engine/recorded.js";
 import { changedLine } from "./engine/verdict.js";
@@ -212,6 +211,7 @@ function show(from, subject, text) {
     if (named) nameMistake(named, lines);
     if (subject.scene) atWork.append(later("See it at work, on the input of the page’s scene", () => sceneOf(editor.text())));
     const right = results.every((result) => result.right);
+    if (subject.race && right) atWork.append(later("Race it: the least time it can take on a measured GPU", () => raced(editor.text())));
     if (right) detailOf(results[0], 0);
     if (right && subject.exercise) passed();
     else if (subject.exercise) atWork.append(answer("Show a tested answer"));
@@ -238,14 +238,14 @@ function show(from, subject, text) {
 
   function passed() {
     solve(subject.exercise);
-    mistake.replaceChildren(make("p", { className: "am-play-solved", textContent: "Solved." }), answer("Compare with the tested answer"));
+    mistake.replaceChildren(make("p", { className: "am-play-solved" }, "Solved. ", nextRung()), answer("Compare with the tested answer"));
   }
 
   /* The page's scene, played by the reader's text. */
   async function sceneOf(source) {
     const at = (file) => fetched(new URL(`${subject.room}/${file}.json`, FIGURES));
-    const [page, launches, { mount }] = await Promise.all([
-      at("scene_steps"), at("scene_launches"), import("../widgets/scene.js"), style(SCENE_STYLE),
+    const [page, launches, { mount }, { recordingOf }] = await Promise.all([
+      at("scene_steps"), at("scene_launches"), import("../widgets/scene.js"), import("./at_work.js"), style(SCENE_STYLE),
     ]);
     const recording = await recordingOf({
       source, kernel: subject.name, page, launches,
@@ -255,6 +255,11 @@ function show(from, subject, text) {
     mount(stage, recording);
     return stage;
   }
+
+  const raced = async (source) => (await import("./race.js")).race({
+    source: whole(subject, source), page: whole(subject, subject.text), kernel: subject.name, launch: room.launch,
+    races: await fetched(new URL("scoreboard/race_launches.json", FIGURES)),
+  });
 
   /* What a text does on a problem, told in full. */
   const runs = async (source, at, options) => {
@@ -285,7 +290,7 @@ function show(from, subject, text) {
       item.firstChild.setAttribute("aria-pressed", String(number === at));
     }
     const source = editor.text();
-    const shown = [make("h4", { textContent: `${nameOf(result)}: ${result.title}` }), make("p", {}, ...withCode(sentenceOf(result)))];
+    const shown = [make("h3", { textContent: `${nameOf(result)}: ${result.title}` }), make("p", {}, ...withCode(sentenceOf(result)))];
     if (result.error || result.faults.length) shown.push(faults(result, goTo));
     if (!result.error) shown.push(...outputs(result));
     const counts = make("div");
@@ -322,8 +327,20 @@ function show(from, subject, text) {
     return fold;
   }
 
+  function unfold() {
+    editor.fold();
+    editor.focus();
+  }
+
+  /* Of an exercise's own text the loop can be all that shows. */
+  function foldFrame() {
+    editor.fold(subject.task?.shown);
+    frame.hidden = !subject.task?.shown;
+  }
+
   function start(source) {
     editor.replace(source);
+    foldFrame();
     say("");
     for (const part of [verdicts, mistake, atWork, detail]) part.replaceChildren();
   }
@@ -347,7 +364,10 @@ function show(from, subject, text) {
     ...(subject.task ? [] : [button("Copy link", share)]),
     button("Close", close));
   const help = make("p", { className: "am-play-help", textContent: HELP });
-  box.append(bar, place, make("div", { className: "am-play-seen" }, status, verdicts, mistake, detail, help), atWork);
+  const task = from.closest(".am-exercise")?.querySelector(".am-task").cloneNode(true);
+  const top = make("div", { className: "am-play-top" }, bar, task ?? "");
+  const frame = button("Show the whole kernel", unfold, { className: "am-play-line", hidden: true });
+  box.append(top, place, make("div", { className: "am-play-seen" }, status, verdicts, mistake, detail, help), atWork);
   const block = from.closest(".highlight, .am-exercise, .am-file, .am-kernel") ?? from;
   block.after(box);
   from.setAttribute("aria-expanded", "true");
@@ -362,17 +382,18 @@ function show(from, subject, text) {
   };
 
   const label = `Source of ${subject.name}. Tab indents; press Escape, then Tab, to leave the editor.`;
-  return makeEditor({ text: text ?? draft ?? subject.start, label, run }).then((made) => {
+  return makeEditor({ text: text ?? draft ?? subject.start, label, run, unfolded() { frame.hidden = true; } }).then((made) => {
     if (!box.isConnected) return made.remove();
     editor = made;
-    place.replaceChildren(editor.box);
+    place.replaceChildren(editor.box, frame);
+    if (editor.text() === subject.start) foldFrame();
     const gap = subject.task && !subject.task.bug && changedLine(subject.start, subject.text);
     const first = gap || subject.sections[from.dataset.section]?.[0];
     if (first && text === undefined && draft === undefined) editor.reveal(first, { select: true, top: true });
     else if (text === undefined && draft) say("This is your text from before.");
     if (text !== undefined) say("This kernel came with the link and has not run. Read it, then press Run.");
     editor.focus();
-    box.scrollIntoView({ block: "nearest" });
+    box.scrollIntoView({ block: matchMedia(NARROW).matches ? "start" : "nearest" });
     warm().catch(() => {}); // what is missing is told when it is needed
     return undefined;
   }).catch((error) => say(`The editor could not be loaded: ${error.message}`));

@@ -1,5 +1,6 @@
 /* One program, line by line: each assignment that it executes, with what the variables hold as pictures. */
 import { make } from "../site/dom.js";
+import { player } from "../site/player.js";
 import { picture, written } from "./pictures.js";
 
 const isTile = (value) => value !== null && typeof value === "object";
@@ -14,23 +15,20 @@ export async function stepping({ programs, stepsOf, at }) {
   async function show() {
     const mine = (asked += 1);
     const steps = await stepsOf(Number(input.value));
-    if (mine === asked) place.replaceChildren(player(steps, at));
+    if (mine === asked) place.replaceChildren(walk(steps, at));
   }
   input.addEventListener("change", show);
   await show();
   return make("div", {}, make("p", {}, make("label", {}, "Program ", input)), place);
 }
 
-function player(steps, at) {
+function walk(steps, at) {
   const box = make("div", { className: "am-play-stepping" });
   if (!steps?.length) {
     box.textContent = "This program has executed no line.";
     return box;
   }
-  const slider = make("input", { type: "range", min: 1, max: steps.length, value: 1 });
-  slider.setAttribute("aria-label", "Step");
-  const back = make("button", { type: "button", textContent: "Step back" });
-  const forward = make("button", { type: "button", textContent: "Step" });
+  const { bar, show: showBar } = player({ go: show });
   const words = make("p", { className: "am-play-words" });
   words.setAttribute("role", "status");
   const place = make("div", { className: "am-play-variables" });
@@ -45,13 +43,12 @@ function player(steps, at) {
     return [...variables].toReversed();
   }
 
-  function show() {
-    const count = Number(slider.value);
-    const { line, variable, loop } = steps[count - 1];
+  function show(step) {
+    const count = step + 1;
+    const { line, variable, loop } = steps[step];
     const name = loop?.variable ?? variable;
-    words.textContent = `Step ${count} of ${steps.length}, line ${line}: ${name} is set.`;
-    back.disabled = count === 1;
-    forward.disabled = count === steps.length;
+    words.textContent = `Step ${step} of ${steps.length - 1}, line ${line}: ${name} is set.`;
+    showBar({ step, last: steps.length - 1, said: `line ${line}` });
     place.replaceChildren(...held(count).map(([title, value]) => {
       const entry = isTile(value) && value.shape?.length
         ? picture({ label: title, shape: value.shape, data: value.data, width: 220 })
@@ -64,15 +61,8 @@ function player(steps, at) {
     at(line);
   }
 
-  const move = (by) => {
-    slider.value = Number(slider.value) + by;
-    show();
-  };
-  back.addEventListener("click", () => move(-1));
-  forward.addEventListener("click", () => move(1));
-  slider.addEventListener("input", show);
-  box.append(make("p", { className: "am-play-bar" }, back, forward, slider), words, place);
-  show();
+  box.append(bar, words, place);
+  show(0);
   return box;
 }
 

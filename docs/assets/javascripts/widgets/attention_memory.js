@@ -6,6 +6,7 @@
 import { asked, remember } from "../site/address.js";
 import { make, partsOf } from "../site/dom.js";
 import { fromData } from "../site/from_data.js";
+import { quantity, writtenOut } from "../site/quantity.js";
 import { copiesLink, onLinkToView } from "../site/view_links.js";
 
 const VIEW = /^(\d{1,20})\.(\d{1,20})\.(\d{1,20})\.(\d{1,20})\.(\w+)\.([\w-]+)\.(forward|training)\.(all|causal)$/;
@@ -30,7 +31,7 @@ const FRAME = `
   <div class="am-fields">
     <label class="am-field">Dtype <select data-part="dtype"></select></label>
     <div class="am-field"><label>Card <select data-part="card"></select></label>
-      <label class="am-memory-own" data-part="own" hidden>GB of memory <input type="text" inputmode="numeric"
+      <label class="am-memory-own" data-part="own" hidden>GB of memory <input type="text"
         autocomplete="off" data-part="gigabytes" value="16"></label>
       <p class="am-memory-error" data-part="cardError"></p></div>
     <fieldset class="am-field"><legend>Run</legend>
@@ -98,15 +99,11 @@ function parse(text, name, largest) {
   const shown = short.length > 24 ? `${short.slice(0, 24)}…` : short;
   const allowed = `a whole number from 1 to ${digits(largest)}`;
   if (short === "") return { wrong: `${name} is empty; give ${allowed}.` };
-  if (/^\d+$/.test(short)) {
-    const value = BigInt(short);
-    if (value < 1n) return { wrong: `0 is too small; give ${allowed}.` };
-    if (value > largest) return { wrong: `${shown} is too large; give ${allowed}.` };
-    return { value };
-  }
-  if (/^[-−][\d.,]*\d$/.test(short)) return { wrong: `${shown} is negative; give ${allowed}.` };
-  if (Number.isNaN(Number(short.replace(",", ".")))) return { wrong: `“${shown}” is not a number; give ${allowed}.` };
-  return { wrong: `${shown} is not a whole number in digits; give ${allowed}.` };
+  const value = quantity(short);
+  if (Number.isNaN(value)) return { wrong: `“${shown}” is not a number; give ${allowed}.` };
+  const why = value < 0 ? "negative" : value === 0 ? "too small" : value > largest ? "too large"
+    : !Number.isInteger(value) && "not a whole number";
+  return why ? { wrong: `${shown} is ${why}; give ${allowed}.` } : { value: BigInt(value) };
 }
 
 function read(calculator) {
@@ -180,9 +177,9 @@ function show(calculator) {
 
 function keep(calculator) {
   const { parts, inputs, param } = calculator;
-  const sizes = FIELDS.map(([name]) => inputs[name].input.value.trim());
+  const sizes = FIELDS.map(([name]) => quantity(inputs[name].input.value));
   const run = parts.runs.find((radio) => radio.checked).value;
-  const card = parts.card.value === "own" ? `own-${parts.gigabytes.value.trim()}` : parts.card.value;
+  const card = parts.card.value === "own" ? `own-${quantity(parts.gigabytes.value)}` : parts.card.value;
   const view = [...sizes, parts.dtype.value, card, run, parts.mask.checked ? "causal" : "all"];
   remember({ [param]: view.join(".") });
 }
@@ -212,7 +209,7 @@ function follow(calculator, link) {
 function addField(calculator, id, [name, label, largest]) {
   const field = make("div", { className: "am-field" });
   const input = make("input", {
-    type: "text", inputMode: "numeric", autocomplete: "off", spellcheck: false, id: `${id}-${name}`,
+    type: "text", autocomplete: "off", spellcheck: false, id: `${id}-${name}`,
   });
   const message = make("p", { className: "am-memory-error", id: `${id}-${name}-error` });
   input.setAttribute("aria-describedby", message.id);
@@ -268,6 +265,7 @@ function build(box, data) {
     parts.notice.textContent = "";
     if (show(calculator)) keep(calculator);
   });
+  writtenOut(frame);
   copiesLink(parts.copy, box, () => {
     if (show(calculator)) keep(calculator);
   });

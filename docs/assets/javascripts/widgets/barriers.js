@@ -3,19 +3,16 @@
    of a button follows a way. */
 import { make, partsOf } from "../site/dom.js";
 import { fromData } from "../site/from_data.js";
+import { player } from "../site/player.js";
 
-const PAUSE_MS = 900; // between two events that come by themselves
 const FRAME = `
   <label class="am-barriers-choice">Take out <select data-part="removed"></select></label>
   <pre class="am-barriers-change" data-part="box"><code data-part="change"></code></pre>
   <div class="am-barriers-board" data-part="board"></div>
   <ul class="am-barriers-actors" data-part="actors"></ul>
   <p class="am-barriers-words" data-part="words" role="status"></p>
-  <div class="am-barriers-bar">
-    <button type="button" data-act="back">Back</button>
-    <button type="button" data-act="reset">Start over</button>
-    <button type="button" data-act="random" data-part="random">Play at random</button>
-    <button type="button" data-act="trouble" data-part="trouble">Show how it fails</button>
+  <div data-part="bar">
+    <button type="button" data-part="trouble">Show how it fails</button>
     <span data-part="count"></span>
   </div>`;
 
@@ -110,7 +107,7 @@ function show(view) {
   parts.words.dataset.end = end ?? "";
   parts.count.textContent = `${view.seen.size} of ${walk.states.length} states seen`;
   parts.trouble.hidden = !walk.trouble;
-  if (end) play(view);
+  view.player.show({ step: view.past.length - 1, last: end ? view.past.length - 1 : Infinity });
 }
 
 // Follow a way; `said` is what happened, in words.
@@ -125,39 +122,18 @@ function go(view, event) {
   show(view);
 }
 
-// Let next() name an event again and again; without it, stop.
-function play(view, next) {
-  clearInterval(view.timer);
-  view.timer = next && setInterval(() => {
-    const event = view.box.isConnected && next();
-    if (event) go(view, event);
-    else play(view);
-  }, PAUSE_MS);
-  view.parts.random.textContent = view.timer ? "Pause" : "Play at random";
+// Go back to a step; or on, where what is to fail says who acts, and otherwise chance does.
+function goTo(view, step) {
+  if (step < view.past.length) {
+    view.coming = [];
+    view.past.length = step + 1;
+    show(view);
+    return;
+  }
+  const ways = view.walk.ways[view.past.at(-1).at];
+  const [event] = ways[view.coming.length ? view.coming.shift() : Math.floor(Math.random() * ways.length)];
+  go(view, event);
 }
-
-const ACTS = {
-  back(view) {
-    if (view.past.length > 1) view.past.pop();
-    show(view);
-  },
-  reset(view) {
-    view.past = [{ at: 0, said: "" }];
-    show(view);
-  },
-  random(view) {
-    if (view.ended()) ACTS.reset(view);
-    play(view, () => {
-      const ways = view.walk.ways[view.past.at(-1).at];
-      return ways.length && ways[Math.floor(Math.random() * ways.length)][0];
-    });
-  },
-  trouble(view) {
-    ACTS.reset(view);
-    const left = [...view.walk.trouble];
-    play(view, () => left.length && view.walk.ways[view.past.at(-1).at][left.shift()][0]);
-  },
-};
 
 function choose(view, index) {
   const walk = view.data.walks[index];
@@ -166,7 +142,8 @@ function choose(view, index) {
   const [old, now] = walk.change;
   view.parts.box.hidden = !old;
   view.parts.change.replaceChildren(make("del", { textContent: old }), make("ins", { textContent: now }));
-  ACTS.reset(view);
+  view.past = [{ at: 0, said: "" }];
+  goTo(view, 0);
 }
 
 function build(box, data) {
@@ -177,22 +154,28 @@ function build(box, data) {
   }
   const frame = make("div", { innerHTML: FRAME });
   const view = { box, data, parts: partsOf(frame) };
-  view.ended = () => Boolean(view.parts.words.dataset.end);
+  view.player = player({ go: (step) => goTo(view, step) });
+  view.player.bar.append(view.parts.trouble, view.parts.count);
+  view.parts.bar.replaceWith(view.player.bar);
   view.parts.removed.append(...data.walks.map(({ removed }, i) => new Option(removed, i)));
   const first = data.walks[0];
   view.parts.actors.append(...actors(first, read(first, 0)).map(() => make(
     "li", {}, make("button", { type: "button" }), make("span"),
   )));
   view.parts.removed.addEventListener("change", ({ target }) => {
-    play(view);
+    view.player.stop();
     choose(view, target.value);
   });
-  frame.addEventListener("click", ({ target }) => {
-    const playing = view.timer;
-    if (!target.dataset.event && !target.dataset.act) return;
-    play(view);
-    if (target.dataset.event) go(view, target.dataset.event);
-    else if (target.dataset.act !== "random" || !playing) ACTS[target.dataset.act](view);
+  view.parts.trouble.addEventListener("click", () => {
+    goTo(view, 0);
+    view.coming = [...view.walk.trouble];
+    view.player.start();
+  });
+  view.parts.actors.addEventListener("click", ({ target }) => {
+    if (!target.dataset.event) return;
+    view.player.stop();
+    view.coming = [];
+    go(view, target.dataset.event);
   });
   box.replaceChildren(frame);
   choose(view, 0);

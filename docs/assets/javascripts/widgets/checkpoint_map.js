@@ -2,11 +2,11 @@
    steps and becomes two sliders, for the step and for the byte, above the text. */
 import { make, partsOf } from "../site/dom.js";
 import { fromData } from "../site/from_data.js";
+import { player } from "../site/player.js";
 
 const FRAME = `
   <p class="am-history-choices">
     <label>Head <select data-part="head"></select></label>
-    <label>Step <b data-part="stepShown"></b><input type="range" data-part="step" min="0"></label>
     <label>Byte <b data-part="byteShown"></b><input type="range" data-part="byte" min="0"></label>
   </p>
   <pre class="am-history-text" data-part="text"></pre>
@@ -24,8 +24,9 @@ export const rowOf = (bytes, query) => {
 
 const bytesOf = (text) => Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
 
-function show({ parts, letters, data }) {
-  const [step, query] = [Number(parts.step.value), Number(parts.byte.value)];
+function show(map) {
+  const { parts, letters, data, step } = map;
+  const query = Number(parts.byte.value);
   const weights = rowOf(data.heads[parts.head.selectedIndex].weights[step], query);
   letters.forEach((letter, at) => {
     letter.style.setProperty("--am-weight", Math.sqrt(weights[at] ?? 0).toFixed(3));
@@ -35,9 +36,8 @@ function show({ parts, letters, data }) {
   const largest = weights.indexOf(Math.max(...weights));
   const back = query - largest;
   const where = back === 0 ? "at itself" : `${back} back`;
-  parts.stepShown.textContent = data.steps[step];
+  map.player.show({ step, last: data.steps.length - 1, said: `step ${data.steps[step]}` });
   parts.byteShown.textContent = `${query + 1}, ${nameOf(data.text[query])}`;
-  parts.step.setAttribute("aria-valuetext", `step ${data.steps[step]}`);
   parts.byte.setAttribute("aria-valuetext", `byte ${parts.byteShown.textContent}`);
   parts.summary.textContent = `Step ${data.steps[step]}: the largest weight, ${percent(weights[largest])}, `
     + `is on “${nameOf(data.text[largest])}”, ${where}.`;
@@ -49,11 +49,11 @@ function build(box, data) {
   const letters = [...data.text].map((letter) => make("span", { textContent: letter === "\n" ? "↵\n" : letter }));
   parts.head.append(...data.heads.map(({ name }) => make("option", { textContent: name })));
   parts.text.append(...letters);
-  parts.step.max = data.steps.length - 1;
-  parts.step.value = data.steps.length - 1;
   parts.byte.max = data.text.length - 1;
   parts.byte.value = Math.max(data.text.indexOf(")"), 0);
-  const map = { parts, letters, data };
+  const map = { parts, letters, data, step: data.steps.length - 1 };
+  map.player = player({ go: (step) => show(Object.assign(map, { step })) });
+  frame.prepend(map.player.bar);
   frame.addEventListener("input", () => show(map));
   parts.text.addEventListener("click", (event) => {
     const at = letters.indexOf(event.target);

@@ -2,6 +2,7 @@
    bandwidths, and a table. The table stays where the script or the data cannot be had; otherwise it becomes a calculator. */
 import { make, partsOf } from "../site/dom.js";
 import { fromData } from "../site/from_data.js";
+import { quantity, writtenOut } from "../site/quantity.js";
 
 const OWN = "own";
 const FIELDS = [ // name, label, largest, whether it is whole
@@ -44,7 +45,7 @@ function readable(bytes) {
 
 // A field's text as a number, or what is wrong with it.
 function parse(text, [, label, largest, whole]) {
-  const value = Number(text.trim() || NaN);
+  const value = quantity(text);
   const allowed = `${whole ? "a whole number from 1" : "a number above 0"} to ${largest.toLocaleString("en")}`;
   if (Number.isNaN(value)) return { wrong: `${label}: please give ${allowed}.` };
   if (value <= 0 || value > largest || (whole && !Number.isInteger(value))) {
@@ -111,7 +112,7 @@ function build(box, data) {
   };
   const { inputs, models, measured } = calculator;
   for (const [name, label] of FIELDS) {
-    inputs[name] = make("input", { type: "text", inputMode: "decimal", autocomplete: "off", spellcheck: false });
+    inputs[name] = make("input", { type: "text", autocomplete: "off", spellcheck: false });
     parts.fields.append(make("label", { className: "am-field" }, `${label} `, inputs[name]));
   }
   parts.model.append(...[...models.keys()].map((name) => new Option(name, name)), new Option("my own", OWN));
@@ -129,6 +130,7 @@ function build(box, data) {
     else if (target === inputs.terabytes) parts.gpu.value = OWN;
     show(calculator);
   });
+  writtenOut(frame);
   box.replaceChildren(frame);
   show(calculator);
 }

@@ -26,6 +26,7 @@
 import { asked, rememberLater } from "../site/address.js";
 import { anotherTask, make, partsOf } from "../site/dom.js";
 import { fromData } from "../site/from_data.js";
+import { player } from "../site/player.js";
 import { listing } from "../scene/listing.js";
 import { isOfRoles, rolesScript } from "../scene/roles.js";
 import { isOneRow, rowScript } from "../scene/row.js";
@@ -48,12 +49,7 @@ const FRAME = `
     </div>
     <div class="am-scene-side" data-part="side"></div>
   </div>
-  <div class="am-scene-bar">
-    <button type="button" data-part="play">Play</button>
-    <button type="button" data-step="-1" aria-label="Step back">◀</button>
-    <button type="button" data-step="1" aria-label="Step forward">▶</button>
-    <input type="range" data-part="range" min="0" step="1" aria-label="Step">
-    <span data-part="count" aria-hidden="true"></span>
+  <div data-part="bar">
     <fieldset data-part="rows"><legend>Query</legend><span data-part="queries"></span></fieldset>
     <fieldset data-part="choice"><legend>Mask</legend><span data-part="examples"></span></fieldset>
   </div>
@@ -89,14 +85,7 @@ function settle(view) {
   const { parts, step } = view;
   const last = lastOf(view);
   const now = stepOf(view);
-  parts.range.max = last;
-  parts.range.value = step;
-  parts.range.setAttribute("aria-valuetext", `step ${step} of ${last}: ${now.name}`);
-  parts.count.textContent = `${step} / ${last}`;
-  for (const button of parts.steps) {
-    const next = step + Number(button.dataset.step);
-    button.disabled = next < 0 || next > last;
-  }
+  view.player.show({ step, last, said: `step ${step} of ${last}: ${now.name}`, playing: view.playing });
   for (const button of parts.queries.children) button.setAttribute("aria-pressed", Number(button.textContent) === view.query);
   for (const button of parts.examples.children) button.setAttribute("aria-pressed", button.textContent === view.script.name);
   parts.formula.textContent = now.formula;
@@ -194,9 +183,9 @@ function go(view, step, who = "player") {
 
 function play(view, on) {
   view.playing = on;
-  view.parts.play.textContent = on ? "Pause" : "Play";
   if (on && view.step === lastOf(view)) go(view, 0);
   view.rested = on ? REST_MS.running : 0;
+  settle(view);
   wake(view);
 }
 
@@ -247,7 +236,6 @@ const whole = (name) => (/^\d{1,4}$/.test(asked(name) ?? "") ? Number(asked(name
 function build(box, data, linked = true) {
   const node = make("div", { className: "am-scene-frame", innerHTML: FRAME });
   const parts = partsOf(node);
-  parts.steps = node.querySelectorAll("[data-step]");
   const view = {
     box, parts, data, remember: rememberLater(box), playing: false, seen: false, rested: 0, moment: 1,
     linked, step: linked ? whole("step") : 0, query: linked ? whole("query") : 0,
@@ -261,11 +249,16 @@ function build(box, data, linked = true) {
     play(view, false);
     act();
   };
-  parts.play.addEventListener("click", () => play(view, !view.playing));
-  parts.range.addEventListener("input", by(() => go(view, Number(parts.range.value), "reader")));
-  for (const button of parts.steps) {
-    button.addEventListener("click", by(() => go(view, view.step + Number(button.dataset.step), "reader")));
-  }
+  view.player = player({
+    play: () => play(view, !view.playing),
+    go(step) {
+      play(view, false);
+      go(view, step, "reader");
+    },
+  });
+  view.player.bar.classList.add("am-scene-bar");
+  view.player.bar.append(parts.rows, parts.choice);
+  parts.bar.replaceWith(view.player.bar);
   for (const example of data.examples) {
     const button = make("button", { type: "button", textContent: example.name });
     button.addEventListener("click", by(() => {

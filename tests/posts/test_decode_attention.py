@@ -15,7 +15,7 @@ from snippets._lab.judge.oracle import NumericalMismatch
 from snippets._lab.measure.competitors import Package
 from snippets._lab.measure.session import Lab
 from snippets._lab.probe.compiled import Compiler
-from snippets.decode_attention import bench, exercise, kernel
+from snippets.decode_attention import bench, kernel
 from snippets.decode_attention.bench import flex_paged
 from snippets.decode_attention.cache import check_cache
 from snippets.decode_attention.checks import (
@@ -374,7 +374,7 @@ def test_combining_waits_for_the_splits():
             assert_right(variant("decode_attention", [("tl.extra.cuda.gdc_wait()", "pass")]))
 
 
-# The published rules, and the exercise.
+# The published rules.
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -396,22 +396,6 @@ def test_the_published_rules_choose_what_their_sources_say():
     assert chosen["vLLM"] == (16, 1)
     assert chosen["SGLang, every 256 keys"] == (32, 32)
     assert chosen["batch-invariant, every 1,024 keys"] == (8, 8)
-
-
-@pytest.mark.numerical
-def test_the_exercise_merges_what_the_kernel_gives():
-    cache = make([100], heads=(4, 1))
-    parts = []
-    for keys in (slice(0, 37), slice(37, 100)):
-        k, v = (x[:, :, keys] for x in (cache.k, cache.v))
-        parts += decode_attention(cache.q, k, v, return_lse=True)
-    out, lse = exercise.merge(*parts)
-    assert_decoded(out, cache, lse=lse)
-    nothing = torch.zeros_like(out), torch.full_like(lse, -math.inf)
-    for a, b in ((parts[:2], nothing), (nothing, parts[:2])):
-        merged, _ = exercise.merge(*a, *b)
-        torch.testing.assert_close(merged, parts[0])
-    assert bool((exercise.merge(*nothing, *nothing)[0] == 0).all())
 
 
 # Appending.

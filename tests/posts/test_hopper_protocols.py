@@ -39,7 +39,7 @@ from snippets._warps.role_traces import (
     Write,
 )
 from snippets._warps.simulation import Barrier, Simulation
-from snippets.hopper_attention import bench, channel, exercise, protocol, timeline
+from snippets.hopper_attention import bench, channel, protocol, timeline
 from snippets.hopper_attention.kernel import Variant, hopper_attention
 from snippets.hopper_attention.protocol import Work
 from snippets.hopper_backward import bench as backward_bench
@@ -361,20 +361,6 @@ def test_what_the_roles_ask_for_by_hand():
         Store(out),
         StoreWait(0),
     ]
-
-
-def test_the_exercise_waits_for_what_the_kernel_waits_for():
-    tiles, stages = 8, 3
-    (trace,) = protocol.traces(PLAIN._replace(STAGES=stages), Work(M=128, N=128 * tiles))
-
-    def waited(role, kind):
-        found = [op for op in trace.roles[role] if isinstance(op, Wait)]
-        return [(op.barrier, op.parity) for op in found if op.barrier.startswith(f"k.{kind}")]
-
-    for tile in some(range(tiles), 8):
-        buffer, full, empty = exercise.waits(tile, stages)
-        assert waited("consumer 0", "full")[tile] == (f"k.full[{buffer}]", full)
-        assert waited("producer", "empty")[tile] == (f"k.empty[{buffer}]", empty)
 
 
 def test_a_name_of_gluon_that_is_not_known_is_an_error():

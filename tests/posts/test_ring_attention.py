@@ -25,7 +25,6 @@ from snippets.ring_attention import (
     copies,
     drawings,
     exchange,
-    exercise,
     figures,
     kernel,
     model,
@@ -511,22 +510,6 @@ def test_shards_positions_and_a_mesh(ranks):
     assert sorted(at for rows in found for at in rows) == list(range(6 * ranks.size))
     assert found[0][:3] == [0, 1, 2]
     assert found[0][3:] == [6 * ranks.size - 3 + i for i in range(3)]
-
-
-@pytest.mark.parametrize("large", [1.0, 1e4])
-def test_the_exercise_merges_two_parts(large):
-    q, k, v, _ = whole(Case(False, "contiguous", L=12), 1)
-    q = q * large
-    scores = q @ k.mT / 4
-    parts = [
-        (s.softmax(-1) @ x, s.logsumexp(-1))
-        for s, x in zip(scores.split(5, -1), v.split(5, -2), strict=True)
-    ]
-    out, lse = parts[0]
-    for other in some(parts[1:]):
-        out, lse = exercise.merge(out, lse, *other)
-    assert_attention(out, q, k, v)
-    torch.testing.assert_close(lse, scores.logsumexp(-1))
 
 
 # What is refused, and by whom.

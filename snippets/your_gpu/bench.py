@@ -254,7 +254,6 @@ def one_of_each():
     state, sums = (x.float(), row, row, x, row), (x.float(), x.float(), x.float())
     yield from [
         ("attention_weights.kernel", "attention_weights", (x, x), {}),
-        ("attention_weights.exercise", "attention_weights", (x, x), {}),
         ("basic_attention.kernel", "basic_attention", (x, x, x), {}),
         ("basic_attention.exercise", "basic_attention", (x, x, x), {}),
         ("vectorized_attention.kernel", "vectorized_attention", (few, short, short), {}),
@@ -264,15 +263,11 @@ def one_of_each():
         ("composed_attention.kernel", "composed_attention", (x, x, x), {}),
         ("composed_attention.exercise", "scores", (x, x), {}),
         ("tiled_attention.kernel", "tiled_attention", (x, x, x), {}),
-        ("tiled_attention.exercise", "tiled_attention_with_lse", (x, x, x), {}),
-        ("flash_attention.smallest", "smallest_attention", (x, x, x), {}),
         ("flash_attention.kernel", "flash_attention", (x, x, x), {}),
-        ("flash_attention.exercise", "merge", (x[None], row[None]), {}),
         ("flash_backward.kernel", "flash_backward", given, {}),
         ("flash_backward.kernel", "flash_backward", tuple(x.float() for x in given), {}),
         ("flash_backward.one_pass", "one_pass", given, {}),
         ("flash_backward.two_passes", "two_passes", given, {}),
-        ("flash_backward.exercise", "gradient_of_values", (x, x, row, x), {}),
         ("hopper_attention.kernel", "hopper_attention", (x, x, x), {}),
         ("hopper_backward.kernel", "hopper_backward", given, {}),
         ("decode_attention.kernel", "decode_attention", (one, x, x), {"num_splits": 2}),

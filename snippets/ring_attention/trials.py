@@ -189,31 +189,6 @@ def _transfers_only(k, v):
         pass
 
 
-def prepare_graphs(N, causal, names):
-    """As prepare, but each call is captured in a CUDA graph, with its messages, and replayed."""
-    why = prepare(N, causal, names)
-    for name in [name for name, text in why.items() if not text]:
-        torch.cuda.synchronize()
-        dist.barrier()
-        graph = torch.cuda.CUDAGraph()
-        try:
-            # Other threads, NCCL's watchdog among them, may ask the GPU something meanwhile.
-            with torch.no_grad(), torch.cuda.graph(graph, capture_error_mode="thread_local"):
-                found = _held["calls"][name]()
-            want = _held["calls"][name]()
-            found.zero_()
-            _held["calls"][name] = functools.partial(_replayed, graph, found)
-            why[name] = _why(_held["calls"][name], want)
-        except Exception as error:  # noqa: BLE001 - whatever it is, its row says so
-            why[name] = in_a_line(error)
-    return why
-
-
-def _replayed(graph, found):
-    graph.replay()
-    return found
-
-
 def prepare_apart(N, causal):
     """The calls whose times say how much of the transfer hides behind the compute."""
     _held.clear()

@@ -2,12 +2,10 @@
 
 from typing import NamedTuple
 
-from .kernel import SPLIT_KEYS, split_rule
+from .kernel import split_rule
 
 MAX_SPLITS = 128  # FlashAttention's own limit
 FLASHINFER_KEYS = 128  # of a chunk, at least
-SEGMENTS, SEGMENTED = 16, 128  # vLLM's Triton kernel: so many segments, below so many programs
-SGLANG_KEYS = 256  # of a split, always
 
 
 class Work(NamedTuple):
@@ -73,33 +71,9 @@ def flashinfer(work):
     return -(-work.keys // low)
 
 
-def vllm(work):
-    """A fixed number of segments while there are few programs.
-
-    Source: vllm/v1/attention/ops/triton_unified_attention.py; https://arxiv.org/abs/2511.11581.
-    """
-    return SEGMENTS if work.programs < SEGMENTED else 1
-
-
-def fixed_size(work):
-    """A fixed number of keys, so that a sequence is cut alike in every batch.
-
-    Source: SGLang's deterministic inference, https://lmsys.org/blog/2025-09-22-sglang-deterministic/.
-    """
-    return -(-work.keys // SGLANG_KEYS)
-
-
-def batch_invariant(work):
-    """The same, as decode_attention(batch_invariant=True) does it."""
-    return -(-work.keys // SPLIT_KEYS)
-
-
 RULES = {
     "decode_attention": ours,
     "FlashAttention-3": flash_attention_three,
     "FlashAttention-4": flash_attention_four,
     "FlashInfer": flashinfer,
-    "vLLM": vllm,
-    "SGLang, every 256 keys": fixed_size,
-    "batch-invariant, every 1,024 keys": batch_invariant,
 }

@@ -81,11 +81,6 @@ def _issue_qk(""",
 ]
 
 
-def _turns(old, new):
-    """TURNS with one text of theirs replaced."""
-    return [(piece, text.replace(old, new)) for piece, text in TURNS]
-
-
 class Work(NamedTuple):
     """A problem, and how its tiles of queries are divided."""
 
@@ -336,21 +331,6 @@ MISTAKES = [
             )
         ],
         "A tile of queries that sees no key was copied all the same, and its buffer is awaited.",
-    ),
-    Mistake(
-        "turn not passed on",
-        [*TURNS[:3], *TURNS[4:]],  # all but the piece that passes it on
-        "The other consumer waits for its turn, this one for the other, and the producer for both.",
-    ),
-    Mistake(
-        "nobody's turn at first",
-        _turns("mbarrier.arrive(order_barriers.index(0), count=1)", "pass"),
-        "Each consumer waits for the other to begin.",
-    ),
-    Mistake(
-        "turn not waited for",
-        _turns("_wait_for_turn(channels, queries, keys.before + i, V)", "pass"),
-        "Results stay right, but both consumers may multiply, and then both do their softmax.",
     ),
     Mistake(
         "rows written over rows on their way out",

@@ -393,9 +393,6 @@ def test_the_published_rules_choose_what_their_sources_say():
     assert chosen["FlashAttention-3"] == (15, 1)
     assert chosen["FlashAttention-4"] == (132 // 8, 1)
     assert chosen["FlashInfer"] == (33, 1)  # 264 / 8
-    assert chosen["vLLM"] == (16, 1)
-    assert chosen["SGLang, every 256 keys"] == (32, 32)
-    assert chosen["batch-invariant, every 1,024 keys"] == (8, 8)
 
 
 # Appending.

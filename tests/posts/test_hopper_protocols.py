@@ -217,10 +217,6 @@ SAID = {
     "queries released before the loop": r"q\[\d\] is overwritten|q\[\d\] before",
     "queries released before they are used": r"q\[\d\] is overwritten before consumer \d has read",
     "queries without keys never released": STUCK + ".*q.empty",
-    "turn not passed on": STUCK + ".*order_barriers",
-    "nobody's turn at first": STUCK
-    + r"order_barriers\[0\], consumer 1 waits for order_barriers\[1\]",
-    "turn not waited for": "not its turn|turn that is not its own",
     "rows written over rows on their way out": r"overwrites out\[\d\] while it is being stored",
     "end before the last rows are out": "ends while its rows are being stored",
     "no fence before the store": "before TMA can see it",

@@ -236,11 +236,6 @@ MISTAKES = [
         "The phase changes when a buffer comes round again, not with every tile.",
     ),
     Mistake(
-        "a phase for each tile of queries",
-        [("count // Q_BUFFERS & 1", "count & 1")],
-        "A consumer's queries come through two buffers, so a phase takes two of its tiles.",
-    ),
-    Mistake(
         "tiles counted anew for each tile of queries",
         [("kv_count += n", "pass")],
         "Barriers remember their phases from one tile of queries to the next, so must the count.",
@@ -251,29 +246,9 @@ MISTAKES = [
         "Every consumer reads a tile of keys; it is empty when the last of them has released it.",
     ),
     Mistake(
-        "one arrival too many",
-        [("(v_desc, V.STAGES, V.CONSUMERS)", "(v_desc, V.STAGES, V.CONSUMERS + 1)")],
-        "The barrier waits for a consumer that does not exist.",
-    ),
-    Mistake(
         "keys released under their product",
         [RELEASED_EARLY],
         "A started product still reads its buffers: release them after the wait for its end.",
-    ),
-    Mistake(
-        "values released under their product",
-        [
-            (
-                "acc, _ = warpgroup_mma_wait(0, deps=[acc, p])\n    _release(channels.v, before)\n",
-                "_release(channels.v, before)\n    acc, _ = warpgroup_mma_wait(0, deps=[acc, p])\n",
-            )
-        ],
-        "The product with the values runs until the second wait of a step, and so must the buffer.",
-    ),
-    Mistake(
-        "values of the last tile not released",
-        [("_release(channels.v, stage)", "pass")],
-        "The last tile is folded in after the loop, and its buffer is needed by the next queries.",
     ),
     Mistake(
         "scores read too early",
@@ -289,20 +264,6 @@ MISTAKES = [
             )
         ],
         "With the softmax under the product, the weights at hand belong to the tile before.",
-    ),
-    Mistake(
-        "queries released before the loop",
-        [
-            ("if not V.Q_IN_REGISTERS:", "if False:"),
-            (
-                "    masked = gl.maximum(keys.masked, 1)\n    for with_mask",
-                "    masked = gl.maximum(keys.masked, 1)\n"
-                "    if not V.Q_IN_REGISTERS:\n"
-                "        _release(channels.q, queries.stage)\n"
-                "    for with_mask",
-            ),
-        ],
-        "The tensor cores read the queries from shared memory for every tile of keys.",
     ),
     Mistake(
         "queries released before they are used",

@@ -18,6 +18,7 @@ from snippets._lab.judge.oracle import NumericalMismatch, assert_attention, caus
 from snippets._lab.measure.session import Lab
 from snippets._lab.probe.compiled import SHARED_LIMIT, Compiler
 from snippets._warps.launch import OnGpu
+from snippets.flash_backward.checks import eager_gradients
 from snippets.ring_attention import (
     bench,
     copies,
@@ -35,7 +36,6 @@ from snippets.ring_attention.checks import (
     assert_huge_steps,
     assert_ring,
     assert_steps,
-    eager,
 )
 from snippets.ring_attention.exchange import ulysses_attention, unshard
 from snippets.ring_attention.mutants import STEP_MUTANTS
@@ -650,7 +650,7 @@ def test_a_sum_has_a_gradient_and_a_second_derivative_is_refused():
     q, k, v, _ = whole(Case(False, "zigzag", L=4), 1)
     q.requires_grad_()
     found = torch.autograd.grad(ring_attention(q, k, v).sum(), q, create_graph=True)[0]
-    want = eager(q.double(), k.double(), v.double(), torch.ones_like(q).double(), False)[0]
+    want = eager_gradients(*(x.double() for x in (q, k, v, torch.ones_like(q))))[0]
     torch.testing.assert_close(found.double(), want, rtol=1e-4, atol=1e-5)
     with pytest.raises(RuntimeError, match="ring_attention has no second derivative"):
         found.sum().backward()

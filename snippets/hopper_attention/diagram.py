@@ -21,16 +21,6 @@ class Span(NamedTuple):
     end: int
 
 
-class Signal(NamedTuple):
-    """An arrival at a barrier that somebody waited for, in the phase it ended."""
-
-    barrier: str
-    sender: str  # a part, or "copies"
-    sent: int
-    receiver: str
-    received: int
-
-
 def timeline_svg(rows: Sequence[dict[str, Any]]) -> str:
     """Time to the right from the first product on: tensor cores above, softmaxes below."""
     spans = [Span(**r) for r in rows if r.get("kind") in ("scores", "values", "softmax")]

@@ -261,7 +261,6 @@ def one_of_each():
         ("vectorized_attention.bench", "_chain_kernel", (places, places, 16), {}),
         ("vectorized_attention.bench", "_grids_kernel", (places, places), {}),
         ("composed_attention.kernel", "composed_attention", (x, x, x), {}),
-        ("composed_attention.exercise", "scores", (x, x), {}),
         ("tiled_attention.kernel", "tiled_attention", (x, x, x), {}),
         ("flash_attention.kernel", "flash_attention", (x, x, x), {}),
         ("flash_backward.kernel", "flash_backward", given, {}),

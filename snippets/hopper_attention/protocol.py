@@ -175,17 +175,13 @@ def say(chosen: Variant) -> str:
 
 
 def judge(changes: Sequence[tuple[str, str]] = (), orders: int = ORDERS) -> dict[str, Any]:
-    """The first fault of a kernel with changes and the variant that showed it; events passed.
-
-    Without changes also of the kernel whose consumers take turns.
-    """
-    launchers = [variant("hopper_attention", changes or TURNS)]
-    launchers += [] if changes else [hopper_attention]
+    """The first fault of a kernel with changes and the variant that showed it; events passed."""
+    launcher = variant("hopper_attention", changes) if changes else hopper_attention
     events = 0
     for seed in range(orders):
         # Right numbers in one order are right in all.
         calls = [check] if seed else [check, compute]
-        for call, chosen, launcher in itertools.product(calls, used_variants(), launchers):
+        for call, chosen in itertools.product(calls, used_variants()):
             for work in WORK if call is check else COMPUTED:
                 try:
                     events += call(chosen, work, seed, launcher)

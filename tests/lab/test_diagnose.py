@@ -19,11 +19,10 @@ from snippets.diagnose.cases import CASES, STYLES
 
 BY_NAME = {f"{case.kernel}: {case.planted}": case for case in CASES}
 SAMPLE = [
-    "vectorized: strides ignored",
+    "rows: V with K's strides",
     "tiled: no mask for rows of K",
     "tiled: exp(new - old) in the first tile",
-    "flash: undefined name",
-    "tiled: store without a mask for rows",
+    "tiled: no such function",
 ]
 interpreter_only = pytest.mark.skipif(
     torch.cuda.is_available(), reason="a kernel's accesses are watched in the interpreter"
@@ -67,7 +66,7 @@ def test_nine_in_ten_are_right_and_no_name_is_wrong():
 
 def test_the_cases_are_of_every_kind():
     assert {case.kernel for case in CASES} == STYLES.keys()
-    assert sum(case.says.startswith("No mistake") for case in CASES) >= 9
+    assert sum(case.says.startswith("No mistake") for case in CASES) >= 4
     assert sum(len(case.names) == 1 for case in CASES) >= 20
     assert sum(len(case.names) == 2 for case in CASES) >= 2
     bench.check("cpu")

@@ -31,7 +31,6 @@ from snippets.decode_attention.kernel import (
     decode_attention,
     split_rule,
 )
-from snippets.decode_attention.splits import RULES, Work
 from tests import made_up
 from tests.floors import some
 from tests.refusals import assert_refused
@@ -374,25 +373,13 @@ def test_combining_waits_for_the_splits():
             assert_right(variant("decode_attention", [("tl.extra.cuda.gdc_wait()", "pass")]))
 
 
-# The published rules.
+# The rule.
 
 
-@pytest.mark.parametrize("rule", RULES)
-def test_a_rule_gives_splits_that_can_be(rule):
+def test_the_rule_gives_splits_that_can_be():
     for programs, keys in itertools.product((1, 8, 132, 5_000), (1, 128, 129, 8_192, 131_072)):
-        work = Work(programs, keys, 64, 132, 264)
-        number = RULES[rule](work)
+        number = kernel.split_rule(programs, -(-keys // 64), 264)
         assert 1 <= number <= max(keys, 16)
-
-
-def test_the_published_rules_choose_what_their_sources_say():
-    """Worked out by hand from the formulas: 8 programs, 128 tiles, 132 multiprocessors."""
-    few, many = (Work(n, 8_192, 64, 132, 264) for n in (8, 512))
-    chosen = {name: (rule(few), rule(many)) for name, rule in RULES.items()}
-    # The best efficiency is that of 33 splits, 2 · 132 / 264 = 1; 15 splits reach 120 / 132.
-    assert chosen["FlashAttention-3"] == (15, 1)
-    assert chosen["FlashAttention-4"] == (132 // 8, 1)
-    assert chosen["FlashInfer"] == (33, 1)  # 264 / 8
 
 
 # Appending.

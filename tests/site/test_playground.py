@@ -194,7 +194,6 @@ def test_the_questions_have_the_answers_that_the_code_gives():
     given = ", ".join(map(str, (*k.stride(), k.storage_offset())))
     assert answers("multi_head_attention", "strides") == [given]
     assert answers("attention_memory", "budget") == [str(64 * 2**20 // (16 * 2 * 8192 * 2))]
-    assert answers("attention_memory", "scores") == [str(16 * 4096**2 * 2 // 2**20)]
     touched = {3 * 4 * lane // 32 for lane in range(32)}
     assert answers("coalescing", "sectors") == [str(len(touched))]
     weights = torch.tensor([1.0, 2.0, 5.0]).log().softmax(0)

@@ -22,7 +22,7 @@ from snippets._lab.draw.scene import LAUNCHES
 from snippets._lab.rooms import FOR_SCRIPTS
 from snippets._site import exercises, kernels
 
-FILES = ("kernel.py", "smallest.py", "one_pass.py", "exercise.py")
+FILES = ("kernel.py", "one_pass.py", "exercise.py")
 LISTING = re.compile(
     r'^(?P<fence> *```python title="(?P<path>snippets/(?P<room>[a-z_]+)/(?P<file>\w+\.py)))"\n'
     r'(?P<include> *--8<-- "(?P=path):(?P<section>\w+)"\n)',

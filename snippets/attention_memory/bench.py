@@ -13,7 +13,6 @@ from snippets._lab.measure.competitors import resolve
 from snippets._lab.rooms import measured_on
 
 from .checks import assert_bytes, counted_eager, counted_fused
-from .exercise import attention_in_blocks, block_bytes
 from .module import (
     CARDS,
     GB,
@@ -41,8 +40,6 @@ def check(device):
     for causal in (False, True):
         mask = causal_mask(70, 70, device=device) if causal else None
         assert_attention(eager_attention(q, k, v, causal=causal), q, k, v, mask=mask)
-    budget = 7 * block_bytes(2, 3, 70, 20, q.dtype)
-    assert_attention(attention_in_blocks(q, k, v, budget=budget), q, k, v)
 
 
 @measured_on("interpreter")
@@ -131,7 +128,6 @@ KERNELS = [
 ]
 # One query a program is slow with many keys, and a tile of all keys compiles for long.
 LONGEST = {"basic_attention": 4096, "vectorized_attention": 512}
-BUDGET = 64 << 20  # bytes for the exercise's blocks
 
 
 @measured_on("gpu")
@@ -140,8 +136,6 @@ def peak_memory(lab):
     for case in lab.each(dtype=["float16"], heads=[16], D=[64], backward=[False, True], N=LENGTHS):
         names = TORCH if case["backward"] else TORCH + KERNELS
         calls = {name: resolve(name) for name in names if case["N"] <= LONGEST.get(name, case["N"])}
-        if not case["backward"]:
-            calls["attention_memory:exercise"] = _in_blocks
         said = attention_memory(
             1, case["heads"], case["N"], case["D"], DTYPES[case["dtype"]], backward=case["backward"]
         )
@@ -149,10 +143,6 @@ def peak_memory(lab):
         for name, attention in calls.items():
             if attention is not None:  # a room that does not exist yet
                 yield {"implementation": name, **case, **formulas, **_peak(lab, case, attention)}
-
-
-def _in_blocks(q, k, v):
-    return attention_in_blocks(q, k, v, budget=BUDGET)
 
 
 def _peak(lab, case, attention):

@@ -121,34 +121,6 @@ MUTANTS = [
     ),
 ]
 
-# Usual wrong answers to exercise.py: the page names them, as it names MUTANTS of kernel.py.
-EXERCISE = [
-    Mutant(
-        "entropy in bits",
-        "entropy = tl.log(total) - tl.sum(weights * seen, axis=0)",
-        "entropy = (tl.log(total) - tl.sum(weights * seen, axis=0)) * 1.4426950408889634",
-        "The entropy is in bits. With the natural logarithm it is smaller by a factor of log 2.",
-    ),
-    Mutant(
-        "entropy with the wrong sign",
-        "entropy = tl.log(total) - tl.sum(weights * seen, axis=0)",
-        "entropy = tl.sum(weights * seen, axis=0) - tl.log(total)",
-        "The sign is wrong: an entropy is never negative.",
-    ),
-    Mutant(
-        "logarithm of the sum forgotten",
-        "entropy = tl.log(total) - tl.sum(weights * seen, axis=0)",
-        "entropy = -tl.sum(weights * seen, axis=0)",
-        "A weight is an exponential divided by the sum, so log l belongs to each logarithm.",
-    ),
-    Mutant(
-        "unseen keys in the sum",
-        "seen = tl.where(slots < visible, shifted, 0.0)",
-        "seen = shifted",
-        "The score of an unseen key is -inf and its weight 0: their product is NaN.",
-    ),
-]
-
 # What the playground is asked about each kernel: mutants by name, and slips that no test judges.
 PLAYGROUND: dict[str, list[str | Slip]] = {
     "kernel.py:_attention_weights_kernel": [

@@ -1,8 +1,7 @@
 """The problems on which a reader's changed kernel is tried on the page."""
 
-from snippets._lab.judge.problems import attention, entropy
+from snippets._lab.judge.problems import attention
 
 
 def problems():
     yield from attention("attention_weights")
-    yield from attention("attention_weights", "exercise", also=entropy)

@@ -127,28 +127,6 @@ MUTANTS = [
     ),
 ]
 
-# Usual wrong answers to exercise.py: the page names them, as it names MUTANTS of kernel.py.
-EXERCISE = [
-    Mutant(
-        "strides of k exchanged",
-        "offs_d[:, None] * stride_kd + offs_n[None, :] * stride_kn",
-        "offs_d[:, None] * stride_kn + offs_n[None, :] * stride_kd",
-        "The strides of k are exchanged: the tile holds k, and not its transpose.",
-    ),
-    Mutant(
-        "rows of k packed",
-        "offs_n[None, :] * stride_kn",
-        "offs_n[None, :] * D",
-        "The rows of k are assumed to lie side by side: they may have gaps.",
-    ),
-    Mutant(
-        "first head of k for all",
-        "k_tile = k_ptr + b * stride_kb + h * stride_kh",
-        "k_tile = k_ptr + b * stride_kb",
-        "Every head reads the keys of head 0.",
-    ),
-]
-
 # What the playground is asked about each kernel: mutants by name, and slips that no test judges.
 PLAYGROUND: dict[str, list[str | Slip]] = {
     "kernel.py:_transpose_kernel": [

@@ -18,7 +18,6 @@ from snippets._lab.rooms import measured_on
 from . import kernel
 from .checks import Cache, assert_appended, assert_decoded, make_cache
 from .kernel import cache_append, decode_attention
-from .splits import RULES, Work
 from .tokens import MODELS, cache_bytes, least_seconds
 
 OURS = "decode_attention"
@@ -343,31 +342,28 @@ COUNTS = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 128, 256]
 
 @measured_on("gpu")
 def splits(lab):
-    """Time over the number of splits, with what each published rule would have chosen."""
+    """Time over the number of splits, and which of them our rule chooses."""
     for shape in lab.each(dtype=["bfloat16"], D=[128], group=[4], shape=SHAPES):
         case = {key: x for key, x in shape.items() if key != "shape"}
         case |= dict(zip(("batch", "N"), shape["shape"], strict=True))
         cache = full(case)
-        chosen = {name: rule(work_of(cache)) for name, rule in RULES.items()}
-        counts = sorted({*COUNTS, *(n for n in chosen.values() if n <= kernel.MAX_SPLITS)})
-        calls = {f"{OURS}:{n}": decode(cache, num_splits=n) for n in counts}
+        ours = chosen(cache)
+        calls = {f"{OURS}:{n}": decode(cache, num_splits=n) for n in sorted({*COUNTS, ours})}
         for row in lab.time(case, calls, **work(case)):
             number = int(row["implementation"].rpartition(":")[2])
-            by = [name for name, n in chosen.items() if n == number]
-            yield row | {"splits": number, "chosen_by": by}
+            yield row | {"splits": number, "chosen_by": [OURS] if number == ours else []}
         del cache, calls
         torch.cuda.empty_cache()
 
 
-def work_of(cache, longest=None):
-    """What a rule of splits.py is told about a cache."""
+def chosen(cache):
+    """How many splits our rule takes for a cache."""
     (B, H, M, D), Hkv = cache.q.shape, cache.k.shape[1]
     device = kernel._device_facts(cache.q.device)
-    page, capacity, _ = kernel._layout(*cache[1:])
-    keys = longest or capacity
+    page, keys, _ = kernel._layout(*cache[1:])
     work = (cache.q.dtype, B * Hkv, M * H // Hkv, D, page, keys)
     tile, _, _, programs, slots, *_ = kernel._plan(device, *work)
-    return Work(programs, keys, tile.BLOCK_N, device.processors, slots)
+    return kernel.split_rule(programs, -(-keys // tile.BLOCK_N), slots)
 
 
 @measured_on("gpu", "interpreter")

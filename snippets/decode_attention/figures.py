@@ -25,7 +25,6 @@ OURS, CUDNN, FLASH, SDPA = "decode_attention", "torch:cudnn", "torch:flash", "to
 RIVALS = (CUDNN, FLASH, "flash_attention_3", "flashinfer")  # of them what was there
 FLEX = "torch:flex"
 READER, ONLY_READS = f"{OURS}:only reads", "a kernel that only reads"
-NAMED = "FlashAttention-3", "FlashAttention-4", "FlashInfer"  # whose rules the page names
 SEEN = 0.01  # of a call's time: less is not told from noise
 SMALL = 64e6  # bytes of keys and values: with fewer, what counts is microseconds
 PAGE = "docs/posts/decode_attention.md"
@@ -52,18 +51,6 @@ def _shapes(rows):
     return list(dict.fromkeys((r["batch"], r["N"]) for r in rows))
 
 
-def _losses(rows):
-    """What each rule's choice loses at most, over the shapes where its number was timed."""
-    most = {}
-    for batch, N in _shapes(rows):
-        mine = pick(rows, batch=batch, N=N)
-        best = min(map(TIME, mine))
-        for row in mine:
-            for rule in row["chosen_by"]:
-                most[rule] = max(most.get(rule, 0.0), TIME(row) / best - 1)
-    return most
-
-
 def splits(results):
     rows = results[0].rows
     gains, loss = [], []
@@ -76,20 +63,19 @@ def splits(results):
         loss.append(TIME(ours) / TIME(best) - 1)
     single = [r for r in pick(rows, batch=1) if r["N"] == max(values(pick(rows, batch=1), "N"))]
     alone, best_alone = only(single, splits=1), min(single, key=TIME)
-    most, losses = ceiling(results[0], "read"), _losses(rows)
+    most = ceiling(results[0], "read")
     return Figure(
         finding=f"The best number of splits is up to {ratio(max(gains))} as fast as one, and our "
         f"rule loses at most {percent(max(loss))} against it in the {len(loss)} shapes that were "
         "timed.",
         caption="One new token, four query heads on each of eight heads of keys, D 128, "
         "bfloat16, L2 flushed. One split writes the result itself; from two on a second kernel "
-        "combines them. The table says which rule would choose which number.",
+        "combines them.",
         numbers={
             "keys": alone["N"],
             "alone": percent(moved(alone) / most),
             "splits": best_alone["splits"],
             "best": percent(moved(best_alone) / most),
-            "adapted": percent(max(losses[rule] for rule in NAMED)),
         },
         claims={
             f"{PAGE}: About 16": best_alone["splits"] == 16,

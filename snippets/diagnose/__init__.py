@@ -1,1 +1,1 @@
-"""What `make diagnose` says of sixty kernels. docs/lab/diagnose.md"""
+"""What `make diagnose` says of kernels. docs/lab/diagnose.md"""

@@ -1,4 +1,4 @@
-"""What the page about `make diagnose` shows: its verdicts on sixty kernels, and all it can name."""
+"""What the page about `make diagnose` shows: its verdicts on kernels, and all it can name."""
 
 import importlib
 import tempfile
@@ -18,9 +18,9 @@ AT_ONCE = 2
 
 
 def check(device):
-    """Raise unless the cases are those that the page speaks of: sixty, and none twice."""
-    if len({sources(case)[1] for case in CASES}) != 60:
-        raise RuntimeError("the cases are not sixty different kernels")
+    """Raise if a case is there twice."""
+    if len({sources(case)[1] for case in CASES}) != len(CASES):
+        raise RuntimeError("two of the cases are the same kernel")
 
 
 def sources(case):
@@ -78,7 +78,7 @@ def row(case, found):
 
 @measured_on("interpreter")
 def kernels(lab):
-    """The verdict on each of the sixty kernels."""
+    """The verdict on each of the kernels."""
     for once in ("torch", "triton", "snippets._lab.diagnose.examination"):
         importlib.import_module(once)  # a fork inherits it
     by_name = {f"{case.kernel}: {case.planted}": case for case in CASES}

@@ -1,4 +1,4 @@
-"""Sixty kernels with what is wrong with each: five that are right, others right too, mistakes.
+"""Kernels with what is wrong with each: three that are right, one right too, mistakes.
 
 A case is the kernel of a post, or one of `kernels/`, with pieces of its code replaced. None of it
 is taken from the models that a diagnosis compares with; the cases name what was planted.
@@ -12,17 +12,14 @@ from snippets._lab.rooms import load, source_file
 
 ROOMS = {
     "rows": "basic_attention",
-    "vectorized": "vectorized_attention",
     "tiled": "tiled_attention",
 }
 FOLDER = Path(__file__).parent / "kernels"
 GUARD = "INTERPRETED = triton.knobs.runtime.interpret"
 STYLES = {
     "rows": "one query per program",
-    "vectorized": "all keys in one load",
     "tiled": "running softmax",
     "flash": "tl.dot",
-    "pytorch": "PyTorch only",
 }
 
 
@@ -72,59 +69,14 @@ def two(kernel: str, names: tuple[str, str], *edits: tuple[str, str]) -> Case:
     return Case(kernel, " + ".join(names), edits, names)
 
 
-def access(kernel: str, memory: str, what: str, *edits: tuple[str, str], also: str = "") -> Case:
-    return Case(kernel, what, edits, (also,) if also else (), (memory,))
-
-
 def told(kernel: str, what: str, says: str, *edits: tuple[str, str]) -> Case:
     return Case(kernel, what, edits, says=says)
 
 
-OUT = "out = torch.empty(q.shape, dtype=q.dtype, device=q.device)"
-
 CASES = [
     # Right: nothing may be found.
     *(right(kernel, style) for kernel, style in STYLES.items()),
-    right(
-        "rows",
-        "positional arguments a, b, c",
-        (
-            "def basic_attention(q, k, v, *, scale=None):",
-            "def basic_attention(a, b, c, *, scale=None):\n    q, k, v = a, b, c",
-        ),
-    ),
-    right(
-        "rows",
-        "result in a parameter",
-        ("def basic_attention(q, k, v, *,", "def basic_attention(q, k, v, out, *,"),
-        (OUT, "assert out.shape == q.shape"),
-        ("    return out\n", "    return None\n"),
-    ),
-    right(
-        "tiled",
-        "copies made contiguous",
-        (OUT, f"q, k, v = (x.contiguous() for x in (q, k, v))\n    {OUT}"),
-    ),
-    right(
-        "tiled",
-        "no guard for grouped heads",
-        (
-            "if x.shape != (*heads, N, D):",
-            "if x.shape[-1] != D:",
-        ),
-        says="does not support grouped heads",
-    ),
     right("flash", "other tiles", ("BLOCK_M, BLOCK_N = 64, 32", "BLOCK_M, BLOCK_N = 16, 128")),
-    right(
-        "pytorch",
-        "softmax of the library",
-        (
-            "columns = k.shape[0]",
-            "columns = k.shape[0]\n"
-            "    if not causal and scale is None:\n"
-            "        return (q.float() @ k.float().T * width**-0.5).softmax(1).to(q.dtype) @ v",
-        ),
-    ),
     # One mistake: rows.
     of_room("rows", "no scale"),
     of_room("rows", "scale 1/D"),
@@ -141,114 +93,30 @@ CASES = [
     of_room("rows", "first batch for all"),
     one("rows", "N for M", "element_ty), mask=mask_d)", "element_ty), mask=mask_d & (m < N))"),
     one("rows", "V a row ahead", "tl.load(v_row", "tl.load(v_row + stride_vn"),
-    # One mistake: all keys at once.
-    of_room("vectorized", "not normalized"),
-    one(
-        "vectorized",
-        "scale ignored",
-        "D**-0.5 if scale is None else float(scale)",
-        "D**-0.5",
-    ),
-    of_room("vectorized", "keys for values"),
-    of_room("vectorized", "strides ignored"),
-    of_room("vectorized", "last key dropped"),
-    one(
-        "vectorized",
-        "normalized twice",
-        "weights = weights / tl.sum(weights, axis=0)",
-        "weights = weights / tl.sum(weights, axis=0) / tl.sum(weights, axis=0)",
-    ),
     # One mistake: tiles.
     of_room("tiled", "no rescale", "acc not rescaled"),
     of_room("tiled", "sum not rescaled"),
     of_room("tiled", "maximum not updated", "max not updated"),
     one("tiled", "loop to N - 1", "range(0, stop, BLOCK_N)", "range(0, stop - 1, BLOCK_N)"),
     one("tiled", "M for N", "range(0, stop, BLOCK_N)", "range(0, stop - N + M, BLOCK_N)"),
-    one(
-        "tiled", "always masked", "if CAUSAL:\n            visible", "if True:\n            visible"
-    ),
     of_room("tiled", "mask off by one"),
     of_room("tiled", "top-left for bottom-right", "other corner"),
-    Case(
-        "tiled",
-        "sum over the queries",
-        (
-            ("TILES = {64: (16, 32, 8)", "TILES = {64: (16, 16, 8)"),
-            ("tl.sum(p, axis=1)", "tl.sum(p, axis=0)"),
-        ),
-        ("sum over the queries",),
-    ),
-    Case(
-        "tiled",
-        "last queries not written",
-        (
-            ("tl.cdiv(M, BLOCK_M)\n", "M // BLOCK_M\n"),
-            ("triton.cdiv(M, BLOCK_M)", "(M // BLOCK_M)"),
-        ),
-        ("last queries not written",),
-    ),
     # One mistake: tl.dot.
     one("flash", "wrong K/V head", "off_kv = off_h // GROUP", "off_kv = off_h % (H // GROUP)"),
     one("flash", "wrong base", "qk_scale *= 1.44269504", "qk_scale *= 1.0"),
-    one("flash", "K's pointer stands still", "k_ptrs += BLOCK_N * stride_kn", "k_ptrs += 0"),
-    one(
-        "flash",
-        "values of the last tile only",
-        'acc = tl.dot(p.to(v_tile.dtype), v_tile, acc, input_precision="ieee")',
-        'acc = tl.dot(p.to(v_tile.dtype), v_tile, input_precision="ieee")',
-    ),
+    one("flash", "K's pointer stands still", "k_ptrs += BLOCK_N * HEAD_DIM", "k_ptrs += 0"),
     one("flash", "hidden row gives NaN", "tl.where(l_i == 0.0, 1.0, l_i)[:, None]", "l_i[:, None]"),
-    one(
-        "flash",
-        "Q and K rounded to 16 bits",
-        'tl.dot(q_tile, k_tile, input_precision="ieee")',
-        'tl.dot(q_tile.to(tl.float16), k_tile.to(tl.float16), input_precision="ieee")',
-    ),
-    # One mistake: PyTorch.
-    one("pytorch", "no mask", "if causal:", "if causal and rows < 0:"),
-    one(
-        "pytorch",
-        "rescaled the wrong way",
-        "alpha = torch.exp(m - base)",
-        "alpha = torch.exp(base - m).nan_to_num(0.0, posinf=0.0)",
-    ),
-    one(
-        "pytorch",
-        "scores rounded to 16 bits",
-        "p = torch.exp(scores - base)",
-        "p = torch.exp(scores.half().float() - base)",
-    ),
     # Accesses that leave a tensor.
-    access(
+    Case(
         "tiled",
-        "reads outside k",
         "no mask for rows of K",
         (
-            "tl.load(k_tile, mask=mask_d[:, None] & mask_n[None, :]",
-            "tl.load(k_tile, mask=mask_d[:, None]",
+            (
+                "tl.load(k_tile, mask=mask_d[:, None] & mask_n[None, :]",
+                "tl.load(k_tile, mask=mask_d[:, None]",
+            ),
         ),
-    ),
-    access(
-        "tiled",
-        "writes outside out",
-        "store without a mask for rows",
-        ("mask = mask_m[:, None] & mask_d[None, :]", "mask = mask_d[None, :]"),
-    ),
-    access(
-        "flash",
-        "reads outside q",
-        "no mask for rows of Q",
-        (
-            "mask=m_ok[:, None] & d_ok[None, :], other=0.0)\n    k_ptrs",
-            "mask=d_ok[None, :], other=0.0)\n    k_ptrs",
-        ),
-    ),
-    access(
-        "pytorch",
-        "overwrites k",
-        "K scaled in place",
-        ("m = torch.full((rows, 1)", "k.mul_(scale)\n    m = torch.full((rows, 1)"),
-        ("k[start:stop].float().T * scale", "k[start:stop].float().T"),
+        memory=("reads outside k",),
     ),
     # Not a number: no name, but where it begins.
     told(
@@ -257,39 +125,14 @@ CASES = [
         "alpha is inf",
         ("alpha = tl.exp(m_i - m_sub)", "alpha = tl.exp(m_sub - m_i)"),
     ),
-    told(
-        "pytorch",
-        "-inf minus -inf",
-        "alpha = torch.exp(m - m)",
-        ("alpha = torch.exp(m - base)", "alpha = torch.exp(m - m)"),
-    ),
     # Errors, with their line.
-    told(
-        "flash",
-        "undefined name",
-        "is not defined",
-        ("offs_n[None, :] * stride_kn", "offs_k[None, :] * stride_kn"),
-    ),
     told(
         "tiled",
         "no such function",
         "has no attribute 'expp'",
         ("p = tl.exp(", "p = tl.expp("),
     ),
-    # No model has it: it must not get a name.
-    told(
-        "rows",
-        "a little of Q in the result",
-        "none of the known mistakes",
-        ("acc.to(out_ptr.dtype.element_ty)", "(acc + 0.1 * q).to(out_ptr.dtype.element_ty)"),
-    ),
     # Two mistakes at once.
-    two(
-        "rows",
-        ("no scale", "keys for values"),
-        edit("rows", "no scale"),
-        edit("rows", "keys for values"),
-    ),
     two(
         "tiled",
         ("no scale", "no rescale"),
@@ -301,17 +144,5 @@ CASES = [
         ("mask off by one", "wrong base"),
         ("last = offs_m + N_CTX_K - N_CTX_Q", "last = offs_m + N_CTX_K - N_CTX_Q + 1"),
         ("qk_scale *= 1.44269504", "qk_scale *= 1.0"),
-    ),
-    two(
-        "vectorized",
-        ("last key dropped", "scale 1/D"),
-        edit("vectorized", "last key dropped"),
-        edit("vectorized", "scale 1/D"),
-    ),
-    two(
-        "pytorch",
-        ("top-left for bottom-right", "scale 1/D"),
-        ("torch.arange(rows)[:, None] + columns - rows", "torch.arange(rows)[:, None]"),
-        ("width**-0.5", "1 / width"),
     ),
 ]

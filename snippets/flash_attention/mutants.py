@@ -145,20 +145,4 @@ PLAYGROUND: dict[str, list[str | Slip]] = {
         Slip("a head of keys for each head of queries", "hk = h // G", "hk = h"),
         Slip("ragged end not masked", "elif MASKED and start >=", "elif CAUSAL and start >="),
     ],
-    "smallest.py:_smallest_kernel": [
-        Slip("scores not scaled", "tl.dot(q, k.T) * scale", "tl.dot(q, k.T)"),
-        Slip("keys not transposed", "tl.dot(q, k.T) * scale", "tl.dot(q, k) * scale"),
-        Slip("accumulator not rescaled", "v, acc * alpha[:, None]", "v, acc"),
-        Slip("sum not rescaled", "l_i * alpha + tl.sum(p, axis=1)", "l_i + tl.sum(p, axis=1)"),
-        Slip("maximum not carried on", "        m_i = m_new\n", "        m_i = m_i\n"),
-        Slip("maximum along the wrong axis", "tl.max(s, axis=1)", "tl.max(s, axis=0)"),
-        Slip("weights not rounded to 16 bits", "tl.dot(p.to(v.dtype), v, ", "tl.dot(p, v, "),
-        Slip("a loop that does not move on", "k_ptr + k_rows + start * D", "k_ptr + k_rows"),
-        Slip(
-            "rows counted twice",
-            "k_ptr + k_rows + start * D",
-            "k_ptr + k_rows + start * D * 2",
-        ),
-        Slip("not divided by the sum", "(acc / l_i[:, None])", "acc"),
-    ],
 }

@@ -3,7 +3,7 @@
 import torch
 
 from snippets._lab.judge.oracle import causal_mask, with_gaps
-from snippets._lab.judge.problems import Problem, draw, launched
+from snippets._lab.judge.problems import Problem, draw
 
 from .checks import eager_gradients, float32_steps, forward, of_absolute_values
 
@@ -25,11 +25,6 @@ def problems():
     yield gradients("one_lse", "one pass, and a loss of the logsumexp too", 3, 4, **loss, **one)
 
 
-def more_problems():
-    yield values("values", "32 queries and 32 keys", 32, 32)
-    yield values("values_tiles", "two tiles of queries, and two of keys", 64, 64)
-
-
 def gradients(
     name,
     title,
@@ -41,16 +36,14 @@ def gradients(
     heads=(1, 1),
     scale=None,
     causal=False,
-    spread=1,
     gaps=False,
     lse=False,
     low=False,
     file="kernel",
 ):
-    """The gradients for q, k and v; `spread` is a factor on q; `low`: all scores are negative."""
+    """The gradients for q, k and v; `low`: all scores are negative."""
     q, grad_out = (draw(B, heads[0], M, D, seed=seed) for seed in (0, 3))
     k, v = (draw(B, heads[1], N, D, seed=seed) for seed in (1, 2))
-    q = q * spread
     if low:
         q, k = q.abs() * 16, -k.abs() * 16
     options = {"scale": scale, "mask": causal_mask(M, N) if causal else None}
@@ -79,17 +72,3 @@ def gradients(
 
     allowed = [2 * steps * EPS * size for size in sizes]
     return Problem(name, title, inputs, call, want, allowed, file, launcher)
-
-
-def values(name, title, M, N, *, D=16, heads=1):
-    """The gradient for v alone, by the exercise's answer."""
-    q, grad_out = (draw(1, heads, M, D, seed=seed) for seed in (5, 8))
-    k, v = (draw(1, heads, N, D, seed=seed) for seed in (6, 7))
-    _, lse = forward(q, k, v)
-    inputs = {"q": q, "k": k, "lse": lse, "grad_out": grad_out}
-    exact = [x.double() for x in (q, k, v, grad_out)]
-    _, _, want = eager_gradients(*exact)
-    _, _, size = of_absolute_values(*exact)
-    allowed = 2 * float32_steps(q, k, None) * EPS * size
-    group = "gradient_of_values"
-    return launched(group, name, title, inputs, [want], [allowed], "exercise")

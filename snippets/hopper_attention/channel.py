@@ -7,7 +7,6 @@ The page lets its readers walk through the same states.
 
 import copy
 import textwrap
-from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -181,18 +180,14 @@ class Walked(NamedTuple):
 
     def trouble(self) -> list[int] | None:
         """The shortest way into a fault or to where nobody can go on: which way in each state."""
-        left: deque[tuple[int, list[int]]] = deque([(0, [])])
-        seen = {0}
-        while left:
-            at, taken = left.popleft()
-            if not self.ways[at] and self.states[at].stuck():
-                return taken
-            for i, (_, to) in enumerate(self.ways[at]):
+        taken: dict[int, list[int]] = {0: []}
+        for at, ways in enumerate(self.ways):  # found in this order, the nearest first
+            if not ways and self.states[at].stuck():
+                return taken[at]
+            for i, (_, to) in enumerate(ways):
                 if isinstance(to, str):
-                    return [*taken, i]
-                if to not in seen:
-                    seen.add(to)
-                    left.append((to, [*taken, i]))
+                    return [*taken[at], i]
+                taken.setdefault(to, [*taken[at], i])
         return None
 
 

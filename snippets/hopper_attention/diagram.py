@@ -9,14 +9,6 @@ from snippets._lab.draw.identity import identity
 from snippets._lab.draw.timelines import Timeline
 
 WINDOW = 72  # units of time that a timeline shows
-HALVES = 2  # between the lanes of one consumer
-LOOKS = {  # what is not called as a tensor: like what it makes
-    "values": "output",
-    "softmax": "weights",
-    "out": "output",
-    "order_barriers": "context",
-}
-WORDS = {"scores": "q·kᵀ", "values": "p·v", "out": "store"}
 
 
 class Span(NamedTuple):
@@ -29,29 +21,9 @@ class Span(NamedTuple):
     end: int
 
 
-class Signal(NamedTuple):
-    """An arrival at a barrier that somebody waited for, in the phase it ended."""
-
-    barrier: str
-    sender: str  # a part, or "copies"
-    sent: int
-    receiver: str
-    received: int
-
-
-def from_rows(rows: Sequence[dict[str, Any]]) -> tuple[list[Span], list[Signal]]:
-    """What rows of a result say."""
-    signals = [Signal(**r) for r in rows if "barrier" in r]
-    return [Span(**r) for r in rows if "barrier" not in r], signals
-
-
-def _color(kind: str) -> str:
-    return identity(LOOKS.get(kind, kind)).color
-
-
 def timeline_svg(rows: Sequence[dict[str, Any]]) -> str:
     """Time to the right from the first product on: tensor cores above, softmaxes below."""
-    spans = [s for s in from_rows(rows)[0] if s.kind in ("scores", "values", "softmax")]
+    spans = [Span(**r) for r in rows if r.get("kind") in ("scores", "values", "softmax")]
     begin = min(s.start for s in spans)
     consumers = sorted({s.part for s in spans})
     over = Timeline(["tensor cores", *consumers], WINDOW, wide=PHONE, tall=24, gap=10)

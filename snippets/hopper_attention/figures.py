@@ -138,7 +138,7 @@ def scene(results):
         **roles_scene(
             "hopper_attention",
             rows,
-            timeline_svg([r for r in rows if "part" in r or "barrier" in r]),
+            timeline_svg(rows),
         ),
     )
 

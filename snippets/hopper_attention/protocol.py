@@ -81,11 +81,6 @@ def _issue_qk(""",
 ]
 
 
-def _turns(old, new):
-    """TURNS with one text of theirs replaced."""
-    return [(piece, text.replace(old, new)) for piece, text in TURNS]
-
-
 class Work(NamedTuple):
     """A problem, and how its tiles of queries are divided."""
 
@@ -180,17 +175,13 @@ def say(chosen: Variant) -> str:
 
 
 def judge(changes: Sequence[tuple[str, str]] = (), orders: int = ORDERS) -> dict[str, Any]:
-    """The first fault of a kernel with changes and the variant that showed it; events passed.
-
-    Without changes also of the kernel whose consumers take turns.
-    """
-    launchers = [variant("hopper_attention", changes or TURNS)]
-    launchers += [] if changes else [hopper_attention]
+    """The first fault of a kernel with changes and the variant that showed it; events passed."""
+    launcher = variant("hopper_attention", changes) if changes else hopper_attention
     events = 0
     for seed in range(orders):
         # Right numbers in one order are right in all.
         calls = [check] if seed else [check, compute]
-        for call, chosen, launcher in itertools.product(calls, used_variants(), launchers):
+        for call, chosen in itertools.product(calls, used_variants()):
             for work in WORK if call is check else COMPUTED:
                 try:
                     events += call(chosen, work, seed, launcher)
@@ -241,11 +232,6 @@ MISTAKES = [
         "The phase changes when a buffer comes round again, not with every tile.",
     ),
     Mistake(
-        "a phase for each tile of queries",
-        [("count // Q_BUFFERS & 1", "count & 1")],
-        "A consumer's queries come through two buffers, so a phase takes two of its tiles.",
-    ),
-    Mistake(
         "tiles counted anew for each tile of queries",
         [("kv_count += n", "pass")],
         "Barriers remember their phases from one tile of queries to the next, so must the count.",
@@ -256,29 +242,9 @@ MISTAKES = [
         "Every consumer reads a tile of keys; it is empty when the last of them has released it.",
     ),
     Mistake(
-        "one arrival too many",
-        [("(v_desc, V.STAGES, V.CONSUMERS)", "(v_desc, V.STAGES, V.CONSUMERS + 1)")],
-        "The barrier waits for a consumer that does not exist.",
-    ),
-    Mistake(
         "keys released under their product",
         [RELEASED_EARLY],
         "A started product still reads its buffers: release them after the wait for its end.",
-    ),
-    Mistake(
-        "values released under their product",
-        [
-            (
-                "acc, _ = warpgroup_mma_wait(0, deps=[acc, p])\n    _release(channels.v, before)\n",
-                "_release(channels.v, before)\n    acc, _ = warpgroup_mma_wait(0, deps=[acc, p])\n",
-            )
-        ],
-        "The product with the values runs until the second wait of a step, and so must the buffer.",
-    ),
-    Mistake(
-        "values of the last tile not released",
-        [("_release(channels.v, stage)", "pass")],
-        "The last tile is folded in after the loop, and its buffer is needed by the next queries.",
     ),
     Mistake(
         "scores read too early",
@@ -294,20 +260,6 @@ MISTAKES = [
             )
         ],
         "With the softmax under the product, the weights at hand belong to the tile before.",
-    ),
-    Mistake(
-        "queries released before the loop",
-        [
-            ("if not V.Q_IN_REGISTERS:", "if False:"),
-            (
-                "    masked = gl.maximum(keys.masked, 1)\n    for with_mask",
-                "    masked = gl.maximum(keys.masked, 1)\n"
-                "    if not V.Q_IN_REGISTERS:\n"
-                "        _release(channels.q, queries.stage)\n"
-                "    for with_mask",
-            ),
-        ],
-        "The tensor cores read the queries from shared memory for every tile of keys.",
     ),
     Mistake(
         "queries released before they are used",
@@ -336,21 +288,6 @@ MISTAKES = [
             )
         ],
         "A tile of queries that sees no key was copied all the same, and its buffer is awaited.",
-    ),
-    Mistake(
-        "turn not passed on",
-        [*TURNS[:3], *TURNS[4:]],  # all but the piece that passes it on
-        "The other consumer waits for its turn, this one for the other, and the producer for both.",
-    ),
-    Mistake(
-        "nobody's turn at first",
-        _turns("mbarrier.arrive(order_barriers.index(0), count=1)", "pass"),
-        "Each consumer waits for the other to begin.",
-    ),
-    Mistake(
-        "turn not waited for",
-        _turns("_wait_for_turn(channels, queries, keys.before + i, V)", "pass"),
-        "Results stay right, but both consumers may multiply, and then both do their softmax.",
     ),
     Mistake(
         "rows written over rows on their way out",

@@ -16,11 +16,11 @@ from typing import Any
 from snippets._lab.probe.listing import Listing
 from snippets._warps.gluon import FILE, Program
 from snippets._warps.launch import traced
-from snippets._warps.role_traces import Arrive, Copy, Product, Softmax, Store, Wait
+from snippets._warps.role_traces import Arrive, Copy, Product, Softmax, Store
 from snippets._warps.simulation import Simulation
 
 from . import kernel
-from .diagram import Signal, Span
+from .diagram import Span
 from .protocol import Work
 
 SOFTMAX, COPY, STARTED = 5, 2, 1
@@ -58,11 +58,9 @@ class _Clock(Simulation):
         self.came = dict.fromkeys(self.at, 0)  # when to the request that is next
         self.free: dict[str, int] = {}  # from then on: one at a time, first come
         self.due: list[tuple[int, tuple[Any, ...]]] = []  # when an event that takes time happens
-        self.sent: dict[tuple[str, int], list[tuple[str, int]]] = {}  # phase → its arrivals
         self.tiles: Counter[tuple[str, str]] = Counter()
         self.spans: list[Span] = []
-        self.signals: list[Signal] = []
-        self.sends: list[dict[str, Any]] = []  # arrivals, whether somebody waits for them or not
+        self.sends: list[dict[str, Any]] = []  # arrivals
         self.stays: list[dict[str, Any]] = []  # where a role waits, and then works
         while True:
             while self._round():
@@ -74,10 +72,7 @@ class _Clock(Simulation):
             self.now = min(later)
             for due in [x for x in self.due if x[0] == self.now]:
                 self.due.remove(due)
-                _, event = due
-                if event[0] == "copied":
-                    self._send(event[1].barrier, "copies")
-                self.happen(event)
+                self.happen(due[1])
 
     def _round(self) -> bool:
         """One step of each role that can go on; whether there was one."""
@@ -90,15 +85,8 @@ class _Clock(Simulation):
     def _go_on(self, role: str) -> None:
         number = self.at[role]
         op = self.trace.roles[role][number]
-        match op:
-            case Wait(barrier, _):
-                phase = self.barriers[barrier].over - 1
-                if phase != self.seen.get((role, barrier), -1):
-                    for sender, sent in self.sent.get((barrier, phase), ()):
-                        self.signals.append(Signal(barrier, sender, sent, role, self.now))
-            case Arrive(barrier):
-                self._send(barrier, role)
-                self.sends.append({"sent_to": barrier, "sender": role, "time": self.now})
+        if isinstance(op, Arrive):
+            self.sends.append({"sent_to": op.barrier, "sender": role, "time": self.now})
         self.happen(("step", role))
         match op:
             case Copy():
@@ -129,10 +117,6 @@ class _Clock(Simulation):
     def _span(self, role: str, kind: str, start: int, takes: int) -> None:
         self.spans.append(Span(role, kind, self.tiles[role, kind], start, start + takes))
         self.tiles[role, kind] += 1
-
-    def _send(self, barrier: str, sender: str) -> None:
-        phase = barrier, self.barriers[barrier].over
-        self.sent.setdefault(phase, []).append((sender, self.now))
 
 
 def play(
@@ -173,7 +157,7 @@ def scene(
     """All that a program does with one tile of queries and so many of keys, and where it stands."""
     clock = play(chosen, tiles, D, launcher)
     listing, begins = _listing(launcher)
-    yield from (x._asdict() for x in (*clock.spans, *clock.signals))
+    yield from (x._asdict() for x in clock.spans)
     yield from clock.sends
     for stay in clock.stays:
         function, line = stay["lines"]

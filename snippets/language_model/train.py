@@ -8,7 +8,6 @@ import time
 import torch
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # must be set before triton decorates a kernel
@@ -61,22 +60,13 @@ def main(arguments=None):
 
 
 def _train(run, place, seconds):
-    """Train with a progress bar, and print how the held-out loss fell."""
-    bar = Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        console=console,
-        transient=True,
-    )
+    """Train, say how far it is, and print how the held-out loss fell."""
     began, first = time.monotonic(), run.step
-    with bar:
-        task = bar.add_task("training", total=run.settings.steps, completed=run.step)
+    with console.status("training") as status:
 
         def tell(run):
-            text = f"held-out loss {run.validation[-1][1]:.3f} nats per byte"
-            bar.update(task, completed=run.step, description=text)
+            loss = f"held-out loss {run.validation[-1][1]:.3f} nats per byte"
+            status.update(f"step {run.step} of {run.settings.steps}, {loss}")
 
         ended = train(run, place, seconds=seconds, tell=tell)
     taken = time.monotonic() - began

@@ -12,7 +12,6 @@ from . import ring as rings
 from . import trials
 from .model import Ring, hidden_from, predicted
 from .model import memory as memory_of
-from .on_cpu import step_mutants as judged_mistakes
 from .ranks import Ranks
 from .trials import (
     ALONE,
@@ -169,26 +168,6 @@ def ways(lab):
         for row in rows:
             way = row["implementation"]
             yield row | {"implementation": OURS, "way": way, "channels": trials.CHANNELS}
-
-
-@measured_on("gpu")
-def graphs(lab):
-    """One call in a CUDA graph, its messages among it, on all GPUs and on each of them at once."""
-    for case in lab.each(dtype=["bfloat16"], N=list(LENGTHS)[:1], causal=[True, False]):
-        try:
-            names = [OURS, HOPPER, CUDNN, GATHER]
-            answers = _ask(trials.prepare_graphs, case["N"], case["causal"], names)
-            able, rows = _able(case, answers)
-            yield from rows
-            yield from _timed(case, able, LENGTHS[case["N"]])
-        except (RuntimeError, TimeoutError) as error:
-            yield _broken(case, OURS, error)
-
-
-@measured_on("interpreter")
-def step_mutants(lab):
-    """What rejects each mistake in the step for Hopper, as a stand-in for Gluon plays it."""
-    yield from judged_mistakes(lab)
 
 
 @measured_on("gpu")

@@ -119,11 +119,6 @@ def copied_blocks(ring, k, v):
     room.free((ring.size - 2) % 2)
 
 
-def bytes_kept():
-    """Bytes of the buffers that are kept for the next call."""
-    return sum(room.memory.nbytes for room in _rooms.values())
-
-
 def release(group):
     """Give the buffers of a process group back; all its ranks do so between the same two calls."""
     if group in _rooms:  # no GPU may still write into another's buffers, or signal to it

@@ -3,9 +3,8 @@
 from snippets._lab.draw import charts
 from snippets._lab.draw.charts import Series, View
 from snippets._lab.draw.figure import Figure, from_all
-from snippets._lab.draw.mutant_figure import Kill, picture
 from snippets._lab.draw.rows import TIME, moved, only, pick, rate, values
-from snippets._lab.draw.tables import beside, columns, table
+from snippets._lab.draw.tables import columns, table
 from snippets._lab.draw.units import (
     bandwidth,
     change,
@@ -76,19 +75,6 @@ def _rates(rows):
     }
 
 
-def step_mutants(results):
-    wrong = [r for r in results[0].rows if r["message"]]
-    kills = [Kill(r["mutant"], r["diagnosis"], r["message"], r["old"], r["new"]) for r in wrong]
-    return Figure(
-        finding=f"{len(wrong)} mistakes in what surrounds the loop, and how far off each makes "
-        "the result.",
-        caption="Each line is the step for Hopper with one mistake, played on a CPU by a "
-        "stand-in for Gluon, in rings of two, three and eight ranks. The unchanged step passes.",
-        table=[],
-        widget=picture(kills, "how far off"),
-    )
-
-
 def ways(results):
     rows = [r for r in results[0].rows if "ms_p50" in r]
     N = max(values(rows, "N"))
@@ -149,23 +135,6 @@ def overlap(results):
         f"together {TIME.text(both)}.",
         table=columns(rows, {"part": "part", "N": "N", "causal": "causal", "time": TIME}),
         claims={f"{PAGE}: Nothing of the traffic shows": TIME(both) < 1.03 * TIME(steps)},
-    )
-
-
-def graphs(results):
-    rows = [r for r in results[0].rows if "ms_p50" in r]
-    N = max(values(rows, "N"))
-    ranks = max(values(rows, "ranks"))
-    gains = {mask: ratio(_gain(rows, N=N, causal=causal)) for mask, causal in MASKS.items()}
-    return Figure(
-        finding=f"Captured in a CUDA graph, at N {count(N)}, {ranks} GPUs are {gains['full']} as "
-        f"fast as one without a mask and {gains['causal']} as fast with a causal one.",
-        table=beside(
-            rows,
-            ["N", "causal"],
-            {label: name for label, name in NAMES.items() if pick(rows, implementation=name)},
-        ),
-        claims={f"{PAGE}: can be captured in a CUDA graph": bool(pick(rows, implementation=OURS))},
     )
 
 

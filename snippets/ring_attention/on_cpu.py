@@ -3,14 +3,12 @@
 import contextlib
 from pathlib import Path
 
-from snippets._lab.judge import patch as text
-from snippets._lab.judge.mutants import CONTROL, MutantError, mutate
+from snippets._lab.judge.mutants import mutate
 from snippets._lab.judge.oracle import NumericalMismatch
 from snippets._warps import launch
 
 from . import op
 from .checks import HUGE, assert_huge_steps, assert_steps
-from .mutants import STEP_MUTANTS
 
 # Rings in which each mistake shows: tiles that are done in part, keys that end within a tile, many
 # steps, so that what is carried is rounded often, and many tiles of queries with few keys each, so
@@ -50,20 +48,3 @@ def judge(mutant=None):
         except NumericalMismatch as error:
             return str(error)
     return ""
-
-
-def step_mutants(lab):
-    """Each mutant of the step and what rejects it; the step as it is comes first and passes."""
-    mutants = {CONTROL: None} | {mutant.name: mutant for mutant in STEP_MUTANTS}
-    for case in lab.each(mutant=list(mutants)):
-        mutant = mutants[case["mutant"]]
-        said = judge(mutant)
-        if bool(said) != (mutant is not None):
-            raise MutantError(f"{case['mutant']}: {said or 'it survived'}")
-        if mutant is None:
-            yield {**case, "diagnosis": "", "old": "", "new": "", "message": ""}
-            continue
-        source = _source()
-        old, new = text.changed_lines(source, mutate(source, mutant))
-        row = {**case, "diagnosis": mutant.diagnosis, "old": old, "new": new}
-        yield row | {"message": said}

@@ -38,13 +38,14 @@ from snippets.hopper_attention.kernel import (
 )
 from snippets.hopper_attention.sass import loops
 from snippets.hopper_backward.kernel import hopper_backward
+from snippets.hopper_backward.op import assert_gradients
 from snippets.hopper_backward.op import attention as on_one_gpu
 
 from . import kernel
 from .copies import copied_blocks, reached
 from .ring import TRITON, Local, blocks
 
-__all__ = ["loops", "on_one_gpu"]
+__all__ = ["assert_gradients", "loops", "on_one_gpu"]
 HOPPER_KERNEL = hopper.__file__
 
 

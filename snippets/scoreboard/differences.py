@@ -58,11 +58,7 @@ def kernel_lines(path: Path) -> list[str]:
 
 def lines_of_code(path: Path) -> int:
     """Lines of a file's kernels that hold code: no comment, no docstring, no empty line."""
-    numbers = (number for function in _kernels(path) for number in _body(function))
-    text = path.read_text("utf-8").splitlines()
-    return sum(
-        not text[n - 1].strip().startswith("#") and bool(text[n - 1].strip()) for n in numbers
-    )
+    return sum(not line.lstrip().startswith(("#", "def _")) for line in kernel_lines(path))
 
 
 def difference(before: list[str], after: list[str]) -> list[tuple[str, str]]:

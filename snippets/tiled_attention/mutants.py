@@ -131,34 +131,6 @@ MUTANTS = [
     ),
 ]
 
-# Usual wrong answers to exercise.py: the page names them, as it names MUTANTS of kernel.py.
-EXERCISE = [
-    Mutant(
-        "logarithm of the sum alone",
-        "lse = m_i + tl.log(l_i)",
-        "lse = tl.log(l_i)",
-        "That is the logarithm of the sum of exp(score - m_i): the maximum is missing.",
-    ),
-    Mutant(
-        "maximum alone",
-        "lse = m_i + tl.log(l_i)",
-        "lse = m_i",
-        "That is the largest score of the row. The sum of the exponentials is missing.",
-    ),
-    Mutant(
-        "sum without its logarithm",
-        "lse = m_i + tl.log(l_i)",
-        "lse = m_i + l_i",
-        "The sum is added, and not its logarithm.",
-    ),
-    Mutant(
-        "logarithm to base 2",
-        "lse = m_i + tl.log(l_i)",
-        "lse = m_i + tl.log2(l_i)",
-        "The maximum belongs to natural exponentials: the logarithm must be natural, too.",
-    ),
-]
-
 # What the playground is asked about each kernel: mutants by name, and slips that no test judges.
 PLAYGROUND: dict[str, list[str | Slip]] = {
     "kernel.py:_tiled_attention_kernel": [

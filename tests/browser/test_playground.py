@@ -266,7 +266,7 @@ def test_a_link_holds_an_edit_and_runs_nothing(panel, open_page):
 
 def test_a_link_of_a_listing_that_the_page_shows_no_more_opens(open_page, site):
     tab = open_page()
-    kernel = "tiled_attention/exercise.py:_with_lse_kernel"
+    kernel = "vectorized_attention/exercise.py:_blocks_of_keys_kernel"
     tab.goto(f"{site}{POST}#edit={quote(kernel, safe='')}~{packed('edited = 1')}")
     tab.locator(STATUS).filter(has_text="came with the link").wait_for()
     assert "edited = 1" in tab.locator(CODE).inner_text()
@@ -311,18 +311,18 @@ def usual(task):
 
 
 def test_a_wrong_answer_of_an_exercise_is_named_and_a_bug_only_when_asked(panel):
-    opened = texts("tiled_attention")
-    tab = panel(".am-edit[data-exercise='tiled_attention:logsumexp']", "playground/")
-    hints = tab.locator(".am-exercise[data-exercise='tiled_attention:logsumexp'] details")
+    opened = texts("vectorized_attention")
+    tab = panel(".am-edit[data-exercise='vectorized_attention:blocks']", "playground/")
+    hints = tab.locator(".am-exercise[data-exercise='vectorized_attention:blocks'] details")
     for n in range(3):
         assert [hints.nth(i).is_visible() for i in range(3)] == [i <= n for i in range(3)]
         hints.nth(n).locator("summary").click()
-    assert "belongs here" in tab.locator(".am-play .cm-activeLine").inner_text()
-    answer = opened["kernels"]["exercise.py:_with_lse_kernel"]["text"]
-    write(tab, answer.replace("lse = m_i + tl.log(l_i)", "lse = tl.log(l_i)"))
+    assert "replace this" in tab.locator(".am-play .cm-activeLine").inner_text()
+    answer = opened["kernels"]["exercise.py:_blocks_of_keys_kernel"]["text"]
+    write(tab, answer.replace("acc = acc * correction +", "acc = acc +"))
     run(tab, WRONG)
     mistake = tab.locator(".am-play-mistake")
-    assert mistake.locator("strong").inner_text() == "The mistake: logarithm of the sum alone"
+    assert mistake.locator("strong").inner_text() == "The mistake: values not corrected"
     tab.get_by_text("Show a tested answer").wait_for()
     tab.locator(".am-edit[data-exercise='tiled_attention:rescale']").click()
     tab.get_by_role("button", name="Check").click()

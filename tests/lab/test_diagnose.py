@@ -1,4 +1,4 @@
-"""The sixty kernels and their verdicts; what is seen of a kernel's memory, errors and NaN."""
+"""The kernels and their verdicts; what is seen of a kernel's memory, errors and NaN."""
 
 from dataclasses import replace
 
@@ -19,11 +19,10 @@ from snippets.diagnose.cases import CASES, STYLES
 
 BY_NAME = {f"{case.kernel}: {case.planted}": case for case in CASES}
 SAMPLE = [
-    "vectorized: strides ignored",
+    "rows: V with K's strides",
     "tiled: no mask for rows of K",
     "tiled: exp(new - old) in the first tile",
-    "flash: undefined name",
-    "pytorch: K scaled in place",
+    "tiled: no such function",
 ]
 interpreter_only = pytest.mark.skipif(
     torch.cuda.is_available(), reason="a kernel's accesses are watched in the interpreter"
@@ -61,16 +60,15 @@ def test_nine_in_ten_are_right_and_no_name_is_wrong():
     rows = store.read(DATA / "interpreter" / "diagnose" / "kernels.json").rows
     verdicts = [row["verdict"] for row in rows]
     assert [row["case"] for row in rows] == list(BY_NAME)
-    assert len(rows) == 60
-    assert verdicts.count("right") >= 54
+    assert verdicts.count("right") >= 0.9 * len(rows)
     assert "wrong name" not in verdicts
 
 
 def test_the_cases_are_of_every_kind():
     assert {case.kernel for case in CASES} == STYLES.keys()
-    assert sum(case.says.startswith("No mistake") for case in CASES) >= 10
-    assert sum(len(case.names) == 1 for case in CASES) >= 30
-    assert sum(len(case.names) == 2 for case in CASES) >= 5
+    assert sum(case.says.startswith("No mistake") for case in CASES) >= 4
+    assert sum(len(case.names) == 1 for case in CASES) >= 20
+    assert sum(len(case.names) == 2 for case in CASES) >= 2
     bench.check("cpu")
 
 

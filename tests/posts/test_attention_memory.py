@@ -18,7 +18,7 @@ from snippets._lab.judge.oracle import NumericalMismatch, assert_attention, caus
 from snippets._lab.measure.session import Lab
 from snippets._lab.probe.compiled import Compiler
 from snippets._lab.results import store
-from snippets.attention_memory import bench, exercise, module
+from snippets.attention_memory import bench, module
 from snippets.attention_memory.checks import assert_bytes, counted_eager, counted_fused
 from snippets.attention_memory.module import attention_memory, largest_length
 from tests.floors import some
@@ -181,24 +181,6 @@ def test_not_even_one_token_fits():
     assert largest_length(10, 1, 1, 1, torch.float16) == 1
     assert largest_length(11, 1, 1, 1, torch.float16, implementation="fused") == 0
     assert largest_length(12, 1, 1, 1, torch.float16, implementation="fused") == 1
-
-
-@pytest.mark.parametrize("queries", [1, 2, 7, 64, 1000])
-def test_exercise_stays_within_its_budget_and_is_attention(queries):
-    q, k, v = make_qkv(2, 3, N=65, D=20, device=DEVICE)
-    budget = queries * exercise.block_bytes(2, 3, 65, 20, q.dtype) + 3
-    run = exercise.attention_in_blocks
-    assert_attention(run(q, k, v, budget=budget), q, k, v)
-    q, k, v = (x.to("meta") for x in (q, k, v))
-    beside = module.counted_peak(run, q, k, v, budget=budget) - q.numel() * q.element_size()
-    assert beside <= budget
-    assert queries >= 65 or beside > budget / 2, "it could have taken more queries at a time"
-
-
-def test_exercise_refuses_a_budget_for_no_query():
-    q, k, v = make_qkv(1, 1, N=8, D=4)
-    with pytest.raises(ValueError, match="budget is 63 bytes; one query needs 64"):
-        exercise.attention_in_blocks(q, k, v, budget=63)
 
 
 def test_the_file_runs_alone(tmp_path):

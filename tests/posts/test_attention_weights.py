@@ -11,12 +11,11 @@ from snippets._lab.judge.oracle import (
     TrivialInputs,
     assert_weights,
     causal_mask,
-    eager_weights,
     make_qkv,
 )
 from snippets._lab.results import store
 from snippets._lab.rooms import DATA
-from snippets.attention_weights import bench, capture, exercise
+from snippets.attention_weights import bench, capture
 from snippets.attention_weights.kernel import attention_weights
 from tests import made_up
 from tests.floors import some
@@ -66,27 +65,6 @@ def test_rows_sum_to_one_and_hidden_keys_get_exactly_nothing():
     weights = attention_weights(q, k, causal=True)
     torch.testing.assert_close(weights.sum(-1), torch.ones(2, 4, device=DEVICE))
     assert weights[:, ~causal_mask(4, 7)].eq(0).all()
-
-
-@pytest.mark.numerical
-@pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize(("M", "N"), [(1, 1), (3, 9), (5, 2)])
-def test_exercise_returns_the_entropy_too(M, N, causal):
-    q, k = make_qk(2, M=M, N=N, D=12)
-    mask = causal_mask(M, N).to(DEVICE) if causal else None
-    weights, entropy = exercise.attention_weights(q, k, causal=causal)
-    assert_weights(weights, q, k, mask=mask)
-    want = torch.special.entr(eager_weights(q.double(), k.double(), mask=mask)).sum(-1)
-    assert entropy.dtype == torch.float32
-    # |dH/dw| = |log w + 1|, so float32's rounding of the weights moves H by a few eps · log N.
-    torch.testing.assert_close(entropy.double(), want, rtol=1e-5, atol=1e-6)
-
-
-def test_exercise_has_an_entropy_where_weights_round_to_zero():
-    q, k = make_qk(M=3, N=8, D=16, spread=300.0)
-    weights, entropy = exercise.attention_weights(q, k)
-    assert weights.eq(0).any()
-    assert entropy.isfinite().all()
 
 
 def test_the_yardstick_refuses_inputs_that_prove_nothing():

@@ -15,7 +15,7 @@ from snippets._lab.judge.oracle import NumericalMismatch
 from snippets._lab.measure.competitors import Package
 from snippets._lab.measure.session import Lab
 from snippets._lab.probe.compiled import SHARED_LIMIT, Compiler
-from snippets.decode_attention import bench, exercise, kernel
+from snippets.decode_attention import bench, kernel
 from snippets.decode_attention.bench import flex_paged
 from snippets.decode_attention.cache import check_cache
 from snippets.decode_attention.checks import (
@@ -35,7 +35,6 @@ from snippets.decode_attention.kernel import (
     decode_attention,
     split_rule,
 )
-from snippets.decode_attention.splits import RULES, Work
 from tests import made_up
 from tests.floors import some
 from tests.refusals import assert_refused
@@ -556,44 +555,13 @@ def test_combining_waits_for_the_splits():
             assert_right(variant("decode_attention", [("tl.extra.cuda.gdc_wait()", "pass")]))
 
 
-# The published rules, and the exercise.
+# The rule.
 
 
-@pytest.mark.parametrize("rule", RULES)
-def test_a_rule_gives_splits_that_can_be(rule):
+def test_the_rule_gives_splits_that_can_be():
     for programs, keys in itertools.product((1, 8, 132, 5_000), (1, 128, 129, 8_192, 131_072)):
-        work = Work(programs, keys, 64, 132, 264)
-        number = RULES[rule](work)
+        number = kernel.split_rule(programs, -(-keys // 64), 264)
         assert 1 <= number <= max(keys, 16)
-
-
-def test_the_published_rules_choose_what_their_sources_say():
-    """Worked out by hand from the formulas: 8 programs, 128 tiles, 132 multiprocessors."""
-    few, many = (Work(n, 8_192, 64, 132, 264) for n in (8, 512))
-    chosen = {name: (rule(few), rule(many)) for name, rule in RULES.items()}
-    # The best efficiency is that of 33 splits, 2 · 132 / 264 = 1; 15 splits reach 120 / 132.
-    assert chosen["FlashAttention-3"] == (15, 1)
-    assert chosen["FlashAttention-4"] == (132 // 8, 1)
-    assert chosen["FlashInfer"] == (33, 1)  # 264 / 8
-    assert chosen["vLLM"] == (16, 1)
-    assert chosen["SGLang, every 256 keys"] == (32, 32)
-    assert chosen["batch-invariant, every 1,024 keys"] == (8, 8)
-
-
-@pytest.mark.numerical
-def test_the_exercise_merges_what_the_kernel_gives():
-    cache = make([100], heads=(4, 1))
-    parts = []
-    for keys in (slice(0, 37), slice(37, 100)):
-        k, v = (x[:, :, keys] for x in (cache.k, cache.v))
-        parts += decode_attention(cache.q, k, v, return_lse=True)
-    out, lse = exercise.merge(*parts)
-    assert_decoded(out, cache, lse=lse)
-    nothing = torch.zeros_like(out), torch.full_like(lse, -math.inf)
-    for a, b in ((parts[:2], nothing), (nothing, parts[:2])):
-        merged, _ = exercise.merge(*a, *b)
-        torch.testing.assert_close(merged, parts[0])
-    assert bool((exercise.merge(*nothing, *nothing)[0] == 0).all())
 
 
 # Appending.

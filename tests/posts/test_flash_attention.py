@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from snippets._lab.judge.mutants import variant
 from snippets._lab.judge.oracle import NumericalMismatch, assert_attention, causal_mask, make_qkv
 from snippets._lab.probe.compiled import Compiler
-from snippets.flash_attention import bench, exercise, kernel, smallest
+from snippets.flash_attention import bench, kernel
 from snippets.flash_attention.kernel import TILE_CONFIGS, flash_attention
 from tests.floors import some
 from tests.posts import fused
@@ -49,31 +49,6 @@ def test_equals_float64(N, causal):
     for M in AWKWARD if ON_GPU else AWKWARD[::3]:
         q, k, v = make_qkv(1, 2, M=M, N=N, D=64, dtype=torch.float16, device=DEVICE, seed=1)
         check(q, k, v, causal=causal)
-
-
-@pytest.mark.parametrize(("M", "N", "D"), [(64, 128, 64), (128, 64, 16), (64, 192, 128)])
-def test_the_smallest_kernel_equals_float64(M, N, D):
-    q, k, v = make_qkv(1, 2, M=M, N=N, D=D, dtype=torch.float16, device=DEVICE, seed=3)
-    assert_attention(smallest.smallest_attention(q, k, v), q, k, v)
-
-
-@pytest.mark.parametrize(
-    ("name", "faulty"),
-    [
-        ("q", lambda q: q[:, :, :63]),
-        ("q", lambda q: q.float()),
-        ("q", lambda q: q.mT),
-        ("q", lambda q: q[..., :24].contiguous()),
-        ("k", lambda k: k[:, :1].contiguous()),
-        ("v", lambda v: v[:, :, :64].contiguous()),
-    ],
-)
-def test_the_smallest_kernel_refuses_what_it_cannot_do(name, faulty):
-    q, k, v = make_qkv(1, 2, M=64, N=128, D=64, dtype=torch.float16, device=DEVICE)
-    given_ = {"q": q, "k": k, "v": v}
-    given_[name] = faulty(given_[name])
-    with pytest.raises(ValueError, match=name):
-        smallest.smallest_attention(**given_)
 
 
 @pytest.mark.numerical
@@ -405,44 +380,6 @@ def test_ordinary_calls_do_not_pay_for_huge_scores(monkeypatch):
             flash_attention(q, k, v, scale=scale)
     ordinary = [False] * 5 + [True] * 3
     assert seen == [*ordinary, *ordinary, *[True] * 8]
-
-
-@pytest.mark.numerical
-@pytest.mark.parametrize("parts", [1, 2, 3])
-def test_exercise_merges_parts_of_the_keys(parts):
-    q, k, v = make_qkv(1, 2, M=5, N=100, D=32, dtype=torch.float16, device=DEVICE)
-    assert_attention(exercise.flash_attention(q, k, v, parts=parts), q, k, v)
-
-
-@pytest.mark.numerical
-@pytest.mark.parametrize("parts", [1, 3])
-def test_the_merging_kernel_weighs_parts_by_their_logsumexp(parts):
-    q, k, v = make_qkv(1, 2, M=5, N=100, D=32, dtype=torch.float32, device=DEVICE)
-    pieces = zip(k.chunk(parts, dim=-2), v.chunk(parts, dim=-2), strict=True)
-    results = [flash_attention(q, *piece, return_lse=True) for piece in pieces]
-    outs, lses = map(torch.stack, zip(*results, strict=True))
-    assert_attention(exercise.merge(outs, lses), q, k, v)
-    lses[:, :, :, 2] = float("-inf")  # no part has a key for these rows
-    merged = exercise.merge(outs, lses)
-    assert not merged[:, :, 2].any()
-    assert merged[:, :, 3].isfinite().all()
-
-
-@pytest.mark.parametrize(
-    ("outs", "lses", "message"),
-    [
-        ((2, 5, 8), (2, 4), r"\(2, 4\); with outs \(2, 5, 8\) it must be float32, \(2, 5\)"),
-        ((2, 8), (2,), "with at least two dimensions"),
-    ],
-)
-def test_the_merging_kernel_refuses_what_it_cannot_do(outs, lses, message):
-    with pytest.raises(ValueError, match=message):
-        exercise.merge(torch.ones(outs, device=DEVICE), torch.ones(lses, device=DEVICE))
-    halves, columns = torch.ones(2, 5, 8, device=DEVICE), torch.ones(5, 2, device=DEVICE).T
-    with pytest.raises(ValueError, match=r"lses has strides .* must be contiguous"):
-        exercise.merge(halves, columns)
-    with pytest.raises(ValueError, match=r"lses is torch\.float16"):
-        exercise.merge(halves, torch.ones(2, 5, device=DEVICE).half())
 
 
 @pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])

@@ -13,7 +13,7 @@ from snippets._lab.judge.mutants import variant
 from snippets._lab.judge.oracle import NumericalMismatch, causal_mask, make_qkv
 from snippets._lab.probe.compiled import Compiler
 from snippets.flash_attention.kernel import flash_attention
-from snippets.flash_backward import bench, exercise, figures, kernel, one_pass, op
+from snippets.flash_backward import bench, figures, kernel, one_pass, op
 from snippets.flash_backward.checks import (
     assert_gradients,
     error_of_weights,
@@ -324,34 +324,6 @@ def test_two_passes_find_the_same_gradients(dtype, rows, block):
     out, lse = forward(q, k, v)
     found = two_passes(q, k, v, out, lse, grad_out, rows=rows, block=block)
     assert_gradients(found, q, k, v, grad_out)
-
-
-@pytest.mark.numerical
-def test_the_exercise_finds_the_gradient_of_the_values():
-    q, k, v, grad_out = heads(64, 96, 16, dtype=torch.float16)
-    out, lse = forward(q, k, v)
-    found = [*flash_backward(q, k, v, out, lse, grad_out)[:2]]
-    found.append(exercise.gradient_of_values(q, k, lse, grad_out))
-    assert_gradients(found, q, k, v, grad_out)
-
-
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"q": lambda x: x[:, :, :33]}, "q is torch.float16.*a multiple of 32"),
-        ({"lse": lambda x: x.half()}, "lse is torch.float16"),
-        ({"k": lambda x: x.bfloat16()}, "k is torch.bfloat16"),
-    ],
-)
-def test_two_passes_say_what_they_take(changes, words):
-    q, k, v, grad_out = heads(64, 64, 16)
-    out, lse = forward(q, k, v)
-    values = {"q": q, "k": k, "v": v, "out": out, "lse": lse, "grad_out": grad_out}
-    values |= {name: change(values[name]) for name, change in changes.items()}
-    with pytest.raises(ValueError, match=words):
-        two_passes(*values.values(), rows=16, block=32)
-    with pytest.raises(ValueError, match="rows is 24; it must divide block, 32"):
-        two_passes(q, k, v, out, lse, grad_out, rows=24, block=32)
 
 
 def test_the_bench_checks_what_it_measures():

@@ -21,7 +21,7 @@ from snippets._lab.judge.mutants import variant
 from snippets._lab.judge.oracle import NumericalMismatch, assert_attention, causal_mask, make_qkv
 from snippets._lab.probe.compiled import SHARED_LIMIT, Compiler
 from snippets._warps import gluon, launch
-from snippets.hopper_attention import bench, exercise, kernel
+from snippets.hopper_attention import bench, kernel
 from snippets.hopper_attention.kernel import VARIANTS, Variant, hopper_attention
 from snippets.hopper_attention.sass import in_loops, loops
 from tests.floors import some
@@ -521,22 +521,6 @@ def test_with_many_heads_of_keys_tiles_are_dealt_in_pairs():
     assert kernel._order(True, 10_000, 34, 132) == (2, False)
     assert kernel._order(True, 132, 1, 132) == (1, False)
     assert kernel._order(False, 10_000, 1, 132) == (1, False)
-
-
-@pytest.mark.parametrize("tiles", [1, 2, 5, 8, 21])
-@pytest.mark.parametrize("heads", [1, 2, 3, 16])
-def test_the_exercise_gives_every_pair_the_same_work(tiles, heads):
-    order = exercise.tile_of
-    taken = [order(work_idx, tiles, heads) for work_idx in range(heads * tiles)]
-    assert sorted(taken) == list(itertools.product(range(heads), range(tiles)))
-    pairs = range(0, (heads - heads % 2) * tiles, 2)
-    assert {taken[i][1] + taken[i + 1][1] for i in pairs} <= {tiles - 1}
-    if heads % 2 == 0:
-        even = exercise.work(order, tiles, heads, heads * tiles // 2)
-        assert len(set(even)) == 1
-        if tiles % 2 and tiles > 1:
-            kernels = exercise.work(exercise.kernels_order, tiles, heads, heads * tiles // 2)
-            assert len(set(kernels)) > 1, "an odd number of tiles: a pair reaches over two heads"
 
 
 # What is refused.

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from snippets.flash_backward.kernel import flash_backward
-from snippets.language_model import bench, data, exercise, figures, heads, module, op, training
+from snippets.language_model import bench, data, figures, heads, module, op, training
 from snippets.language_model import train as command
 from snippets.language_model.module import Config, LanguageModel, loss_of
 from snippets.language_model.training import BadCheckpoint, Run, Settings
@@ -150,13 +150,6 @@ def test_draws_follow_the_weights():
     shares = drawn.flatten().bincount(minlength=3) / 20_000
     torch.testing.assert_close(shares, torch.tensor([0.5, 0.3, 0.2]), atol=0.015, rtol=0)
     assert module.draw(logits[None], 0).item() == 0
-
-
-def test_the_exercise_draws_among_the_likeliest():
-    logits = torch.log(torch.tensor([0.1, 0.5, 0.3, 0.1]))
-    drawn = exercise.draw_from_top(logits.expand(20_000, 4), 1.0, 2)
-    shares = drawn.flatten().bincount(minlength=4) / 20_000
-    torch.testing.assert_close(shares, torch.tensor([0, 0.625, 0.375, 0]), atol=0.015, rtol=0)
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ import torch
 from snippets._lab.judge.oracle import NumericalMismatch, assert_attention, causal_mask, make_qkv
 from snippets._lab.probe.compiled import Compiler
 from snippets._lab.rooms import ROOT
-from snippets.tiled_attention import bench, exercise, kernel
+from snippets.tiled_attention import bench, kernel
 from snippets.tiled_attention.kernel import tiled_attention
 from tests.floors import some
 
@@ -147,42 +147,6 @@ def test_a_block_of_queries_shares_its_loads_and_causal_skips_tiles(causal):
     assert trace.total("load", tensor="q").elements == 48 * 16
     assert trace.total("load", tensor="other").instructions == 0
     assert trace.total("store").elements == 48 * 16
-
-
-# The exercise.
-
-
-@pytest.mark.numerical
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_exercise_gives_the_logsumexp(dtype):
-    q, k, v = make_qkv(2, M=18, N=37, D=12, dtype=dtype, device=DEVICE)
-    out, lse = exercise.tiled_attention_with_lse(q, k, v)
-    assert_attention(out, q, k, v)
-    want = (q.double() @ k.double().mT / math.sqrt(12)).logsumexp(-1)
-    # The float32 rounding of the scores (a few eps of their size), of exp, of log and of the sum.
-    allowed = 8 * torch.finfo(torch.float32).eps * (want.abs().max() + 1)
-    assert (lse.double() - want).abs().max() <= allowed
-
-
-@pytest.mark.numerical
-@pytest.mark.parametrize("cut", [1, 8, 20, 36])
-def test_exercise_makes_one_result_of_two(cut):
-    q, k, v = make_qkv(2, 2, M=5, N=37, D=12, device=DEVICE)
-    first = exercise.tiled_attention_with_lse(q, k[..., :cut, :], v[..., :cut, :])
-    second = exercise.tiled_attention_with_lse(q, k[..., cut:, :], v[..., cut:, :])
-    out, lse = exercise.merge(*first, *second)
-    assert_attention(out, q, k, v)
-    whole = exercise.tiled_attention_with_lse(q, k, v)[1]
-    torch.testing.assert_close(lse, whole)
-
-
-def test_exercise_merges_rows_of_nothing():
-    nothing = torch.zeros(3, 4), torch.full((3,), -math.inf)
-    some = torch.ones(3, 4), torch.tensor([0.0, 1.0, -math.inf])
-    out, lse = exercise.merge(*nothing, *some)
-    assert torch.equal(out[:2], some[0][:2])
-    assert not out[2].any()
-    assert torch.equal(lse, some[1])
 
 
 # The scene, recorded from the kernel.

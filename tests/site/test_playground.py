@@ -193,8 +193,9 @@ def test_an_exercise_can_be_opened(room, name):
 
 def test_the_questions_have_the_answers_that_the_code_gives():
     torch = pytest.importorskip("torch")
-    from snippets.attention_memory.exercise import block_bytes
-    from snippets.hopper_attention.exercise import kernels_order, tile_of, waits, work
+    from snippets._warps.role_traces import Softmax, Wait
+    from snippets.hopper_attention.kernel import Variant
+    from snippets.hopper_attention.protocol import Work, traces
 
     def answers(room, name):
         return exercises.declared(ROOT / "snippets" / room)[name]["answers"]
@@ -202,9 +203,7 @@ def test_the_questions_have_the_answers_that_the_code_gives():
     _, k, _ = torch.empty(2, 5, 3, 4, 8).permute(2, 0, 3, 1, 4)
     given = ", ".join(map(str, (*k.stride(), k.storage_offset())))
     assert answers("multi_head_attention", "strides") == [given]
-    fit = 64 * 2**20 // block_bytes(1, 16, 8192, 64, torch.float16)
-    assert answers("attention_memory", "budget") == [str(fit)]
-    assert answers("attention_memory", "scores") == [str(16 * 4096**2 * 2 // 2**20)]
+    assert answers("attention_memory", "budget") == [str(64 * 2**20 // (16 * 2 * 8192 * 2))]
     touched = {3 * 4 * lane // 32 for lane in range(32)}
     assert answers("coalescing", "sectors") == [str(len(touched))]
     weights = torch.tensor([1.0, 2.0, 5.0]).log().softmax(0)
@@ -212,10 +211,22 @@ def test_the_questions_have_the_answers_that_the_code_gives():
     assert int(answers("multi_head_attention", "parameters")[0]) == 4 * 512 * 8 * 64
     assert float(answers("attention_memory", "ceiling")[0]) == 100 * 4 * (8 / 4) / 800
     assert int(answers("latency_hiding", "in_flight")[0]) * 1e3 == pytest.approx(4e12 * 500e-9)
-    visited = work(kernels_order, tiles=3, heads=4, programs=3)
+    # What the kernel asks for: one tile of queries and eight of keys, then a causal mask.
+    chosen = Variant(CONSUMERS=2, STAGES=3)
+    (trace,) = traces(chosen, Work(M=128, N=1024))
+    waits = [
+        [op for op in trace.roles[role] if isinstance(op, Wait) and op.barrier.startswith(kind)][7]
+        for role, kind in (("consumer 0", "k.full"), ("producer", "k.empty"))
+    ]
+    assert {op.barrier[-3:] for op in waits} == {"[1]"}
+    given = ", ".join(map(str, (1, *(op.parity for op in waits))))
+    assert answers("hopper_attention", "parity")[0] == given
+    work = Work(M=384, N=384, causal=True, heads=4, heads_kv=4, programs=3, step=2)
+    visited = [
+        sum(isinstance(op, Softmax) for op in trace.roles["consumer 1"])
+        for trace in traces(chosen, work)
+    ]
     assert answers("hopper_attention", "busiest") == [", ".join(map(str, visited))]
-    assert answers("hopper_attention", "parity")[0] == ", ".join(map(str, waits(7, 3)))
-    assert len(set(work(tile_of, tiles=3, heads=4, programs=3))) == 1
 
 
 @pytest.mark.parametrize(

@@ -247,7 +247,7 @@ def test_a_post_has_everything_under_its_one_name(post):
         f"docs/posts/{post}.md",
         f"docs/figures/{post}",
         f"tests/posts/test_{post}.py",
-        *(f"snippets/{post}/{name}" for name in ("bench.py", "figures.py", "exercise.py")),
+        *(f"snippets/{post}/{name}" for name in ("bench.py", "figures.py", "tasks.toml")),
     }
     if not (ROOT / f"snippets/{post}/module.py").exists():
         wanted |= {f"snippets/{post}/kernel.py", f"snippets/{post}/mutants.py"}
@@ -565,7 +565,8 @@ def test_a_post_has_its_parts(post):
         "an exercise: a heading that begins with `## Exercise`": begins("Exercise"),
         "an exercise that is graded: an element with `data-exercise`": "data-exercise=" in text,
         f"an answer that is tested: {test} imports `exercise`": (
-            (ROOT / test).exists() and "exercise" in {name for _, _, name in imports(test)}
+            not (ROOT / f"snippets/{post}/exercise.py").exists()
+            or "exercise" in {name for _, _, name in imports(test)}
         ),
         "what comes next: a heading that begins with `## Next` or `## What comes next`": (
             begins("Next") or begins("What comes")

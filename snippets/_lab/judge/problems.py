@@ -159,11 +159,6 @@ def logsumexp(weights: Tensor, scores: Tensor) -> Tensor:
     return scores.logsumexp(-1)
 
 
-def entropy(weights: Tensor, scores: Tensor) -> Tensor:
-    """Of each row of weights, in nats; 0 for one without keys."""
-    return -torch.xlogy(weights, weights).sum(-1)
-
-
 def _as_weights(p: Probe) -> Probe:
     """The same with values that make the weights the result."""
     N = p.k.shape[-2]

@@ -1,1 +1,1 @@
-"""Right attention in two styles that no post has. The cases plant mistakes in copies."""
+"""Right attention in a style that no post has. The cases plant mistakes in copies."""

@@ -11,18 +11,6 @@ def _flash(
     k,
     v,
     o,
-    stride_qz,
-    stride_qh,
-    stride_qm,
-    stride_qk,
-    stride_kz,
-    stride_kh,
-    stride_kn,
-    stride_kk,
-    stride_vz,
-    stride_vh,
-    stride_vn,
-    stride_vk,
     H,
     GROUP,
     N_CTX_Q,
@@ -44,13 +32,11 @@ def _flash(
     offs_d = tl.arange(0, BLOCK_D)
     d_ok = offs_d < HEAD_DIM
     m_ok = offs_m < N_CTX_Q
-    q_ptrs = q + off_z * stride_qz + off_h * stride_qh
-    q_ptrs += offs_m[:, None] * stride_qm + offs_d[None, :] * stride_qk
+    q_ptrs = q + (off_hz * N_CTX_Q + offs_m[:, None]) * HEAD_DIM + offs_d[None, :]
     q_tile = tl.load(q_ptrs, mask=m_ok[:, None] & d_ok[None, :], other=0.0)
-    k_ptrs = k + off_z * stride_kz + off_kv * stride_kh
-    k_ptrs += offs_d[:, None] * stride_kk + offs_n[None, :] * stride_kn
-    v_ptrs = v + off_z * stride_vz + off_kv * stride_vh
-    v_ptrs += offs_n[:, None] * stride_vn + offs_d[None, :] * stride_vk
+    first = (off_z * (H // GROUP) + off_kv) * N_CTX_K * HEAD_DIM
+    k_ptrs = k + first + offs_d[:, None] + offs_n[None, :] * HEAD_DIM
+    v_ptrs = v + first + offs_n[:, None] * HEAD_DIM + offs_d[None, :]
     m_i = tl.zeros([BLOCK_M], dtype=tl.float32) - float("inf")
     l_i = tl.zeros([BLOCK_M], dtype=tl.float32)
     acc = tl.zeros([BLOCK_M, BLOCK_D], dtype=tl.float32)
@@ -72,8 +58,8 @@ def _flash(
         v_tile = tl.load(v_ptrs, mask=n_ok[:, None] & d_ok[None, :], other=0.0)
         acc = tl.dot(p.to(v_tile.dtype), v_tile, acc, input_precision="ieee")
         m_i = m_ij
-        k_ptrs += BLOCK_N * stride_kn
-        v_ptrs += BLOCK_N * stride_vn
+        k_ptrs += BLOCK_N * HEAD_DIM
+        v_ptrs += BLOCK_N * HEAD_DIM
     acc = acc / tl.where(l_i == 0.0, 1.0, l_i)[:, None]
     o_ptrs = o + (off_hz * N_CTX_Q + offs_m[:, None]) * HEAD_DIM + offs_d[None, :]
     tl.store(o_ptrs, acc.to(o.type.element_ty), mask=m_ok[:, None] & d_ok[None, :])
@@ -84,6 +70,7 @@ def flash(q, k, v, is_causal=False, sm_scale=None):
     N_CTX_K = k.shape[-2]
     if sm_scale is None:
         sm_scale = HEAD_DIM**-0.5
+    q, k, v = (x.contiguous() for x in (q, k, v))
     o = torch.empty(q.shape, device=q.device, dtype=q.dtype)
     BLOCK_M, BLOCK_N = 64, 32
     grid = (triton.cdiv(N_CTX_Q, BLOCK_M), Z * H)
@@ -92,9 +79,6 @@ def flash(q, k, v, is_causal=False, sm_scale=None):
         k,
         v,
         o,
-        *q.stride(),
-        *k.stride(),
-        *v.stride(),
         H,
         H // k.shape[1],
         N_CTX_Q,

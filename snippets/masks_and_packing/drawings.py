@@ -77,6 +77,36 @@ def _span(index):
     return range(index * TILE, (index + 1) * TILE)
 
 
+EXAMPLE = (2.0, 0.5, 1.0, -0.5)  # scores of `sink`, which itself is 1.5
+OWN = 1.5
+
+
+@picture
+def sink():
+    """Weights of four keys without a sink and with one, which takes its share of the row."""
+    drawn, wide = [], PHONE - 96
+    for index, (title, scores) in enumerate(
+        (("no sink", EXAMPLE), (f"sink {OWN:g}", (*EXAMPLE, OWN)))
+    ):
+        y, left = 24 + index * 40, 92
+        total = sum(math.exp(s) for s in scores)
+        drawn.append(words(84, y + 16, title, 11.5, 600, anchor="end"))
+        for i, score in enumerate(scores):
+            share = math.exp(score) / total
+            color, strength = (WEIGHTS, 30 + 12 * i) if i < len(EXAMPLE) else (MUTED, 12)
+            drawn.append(box(left, y, share * wide - 2, 24, color, strength, 1))
+            if share > 0.1:
+                drawn.append(words(left + share * wide / 2 - 1, y + 16, percent(share), 10.5))
+            left += share * wide
+    taken = math.exp(OWN) / sum(math.exp(s) for s in (*EXAMPLE, OWN))
+    return Picture(
+        sees=f"A sink of {OWN:g} takes {percent(taken)} of this row, and the keys share the rest.",
+        caption=f"Weights of four keys with the scores {', '.join(f'{s:g}' for s in EXAMPLE)}. The "
+        "gray part belongs to the sink: its value is zeros, so it adds nothing to the output.",
+        svg=svg(PHONE, 96, "Two bars of weights; in the second a sink takes its part.", drawn),
+    )
+
+
 LENGTHS, BLOCK = (5, 1, 9), 4  # of `packed`: rows of three sequences, and of a tile
 
 
@@ -121,36 +151,6 @@ def packed():
         caption=f"Tiles of {BLOCK} rows. Sequence i has those from cu_seqlens[i] // {BLOCK} + i, "
         "enough wherever it begins. A program finds its sequence by binary search.",
         svg=svg(PHONE, y + 54, about, drawn),
-    )
-
-
-EXAMPLE = (2.0, 0.5, 1.0, -0.5)  # scores of `sink`, which itself is 1.5
-OWN = 1.5
-
-
-@picture
-def sink():
-    """Weights of four keys without a sink and with one, which takes its share of the row."""
-    drawn, wide = [], PHONE - 96
-    for index, (title, scores) in enumerate(
-        (("no sink", EXAMPLE), (f"sink {OWN:g}", (*EXAMPLE, OWN)))
-    ):
-        y, left = 24 + index * 40, 92
-        total = sum(math.exp(s) for s in scores)
-        drawn.append(words(84, y + 16, title, 11.5, 600, anchor="end"))
-        for i, score in enumerate(scores):
-            share = math.exp(score) / total
-            color, strength = (WEIGHTS, 30 + 12 * i) if i < len(EXAMPLE) else (MUTED, 12)
-            drawn.append(box(left, y, share * wide - 2, 24, color, strength, 1))
-            if share > 0.1:
-                drawn.append(words(left + share * wide / 2 - 1, y + 16, percent(share), 10.5))
-            left += share * wide
-    taken = math.exp(OWN) / sum(math.exp(s) for s in (*EXAMPLE, OWN))
-    return Picture(
-        sees=f"A sink of {OWN:g} takes {percent(taken)} of this row, and the keys share the rest.",
-        caption=f"Weights of four keys with the scores {', '.join(f'{s:g}' for s in EXAMPLE)}. The "
-        "gray part belongs to the sink: its value is zeros, so it adds nothing to the output.",
-        svg=svg(PHONE, 96, "Two bars of weights; in the second a sink takes its part.", drawn),
     )
 
 

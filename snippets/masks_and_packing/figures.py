@@ -15,6 +15,7 @@ def visited(results):
     rows = results[0].rows
     full, *windows = rows
     narrow = only(rows, window=128)
+    useful = [r["pairs_seen"] / r["tiles"] for r in [*windows, full]]
     return Figure(
         finding=f"At N {full['N']} a window of 128 keys visits {narrow['tiles']} tiles of "
         f"{full['tiles']}.",
@@ -42,13 +43,9 @@ def visited(results):
             "useful": percent(
                 narrow["pairs_seen"] / (narrow["tiles"] * full["BLOCK_M"] * full["BLOCK_N"])
             ),
-            "widest": percent(windows[-1]["tiles"] / full["tiles"]),
         },
         claims={
-            f"{PAGE}: fewer tiles with every narrower window": all(
-                row["tiles"] <= wider["tiles"]
-                for row, wider in zip(windows, [*windows[1:], full], strict=True)
-            ),
+            f"{PAGE}: The narrower the window, the larger the share": sorted(useful) == useful,
         },
     )
 

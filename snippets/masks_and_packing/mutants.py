@@ -6,6 +6,54 @@ BACKWARD = "backward.py"
 
 MUTANTS = [
     Mutant(
+        "zeros",
+        "out = acc * (1.0 / l_i)[:, None]",
+        "out = acc * 0.0",
+        "The result is all zeros.",
+    ),
+    Mutant(
+        "mean of V",
+        "p = tl.exp2((s * before - m_sub[:, None]) * after)",
+        "p = tl.where(s > float('-inf'), 1.0, 0.0)",
+        "Every visible value gets the same weight: the result ignores the queries and the keys.",
+    ),
+    Mutant(
+        "no scale",
+        '"scale_log2": (D**-0.5 if scale is None else float(scale)) * LOG2_E.value',
+        '"scale_log2": LOG2_E.value',
+        "The scores are not multiplied by 1/√D: the softmax is too sharp.",
+    ),
+    Mutant(
+        "max not subtracted",
+        "m_new = tl.maximum(m_i, tl.max(s, axis=1) * before)",
+        "m_new = tl.zeros_like(m_i)",
+        "The softmax does not subtract the largest score: exp2 overflows and the row becomes NaN.",
+    ),
+    Mutant(
+        "accumulator not rescaled",
+        "acc = acc * alpha[:, None]",
+        "acc = acc * 1.0",
+        "When the maximum moves, what was summed before keeps its old, too large, weight.",
+    ),
+    Mutant(
+        "mask off by one",
+        "last_key = tl.minimum(last_key, offs_m + causal_offset)",
+        "last_key = tl.minimum(last_key, offs_m + causal_offset + 1)",
+        "The causal mask is off by one: a query sees one key of its future.",
+    ),
+    Mutant(
+        "last tile dropped",
+        "unmasked_end, end = N, N",
+        "unmasked_end, end = N, N // BLOCK_N * BLOCK_N",
+        "The keys after the last whole tile never arrive.",
+    ),
+    Mutant(
+        "wrong head of keys",
+        "hk = h // G",
+        "hk = h % (H // G)",
+        "Query heads are dealt to the heads of keys in turn; they belong to them in groups.",
+    ),
+    Mutant(
         "window off by one",
         "seen = seen & (offs_n[None, :] >= offs_m[:, None] + left_offset)",
         "seen = seen & (offs_n[None, :] > offs_m[:, None] + left_offset)",

@@ -16,7 +16,7 @@ from snippets.flash_attention.kernel import TILE_CONFIGS as PLAIN_TILES
 from snippets.flash_attention.kernel import flash_attention
 from snippets.flash_backward import kernel as plain_backward
 from snippets.flash_backward.checks import FLOAT32
-from snippets.masks_and_packing import backward, kernel
+from snippets.masks_and_packing import backward, exercise, kernel
 from snippets.masks_and_packing.backward import masks_and_packing_backward
 from snippets.masks_and_packing.checks import attend, attend_packed, visible
 from snippets.masks_and_packing.kernel import masks_and_packing
@@ -305,6 +305,16 @@ def test_without_options_it_is_flash_attention(options):
     assert all(torch.equal(x, y) for x, y in zip(*pairs, strict=True))
     assert kernel.TILE_CONFIGS == PLAIN_TILES
     assert backward.TILES == plain_backward.TILES
+
+
+def test_the_answers_of_the_exercises():
+    s = torch.randn(20, 33, device=DEVICE)
+    m, n = torch.arange(20, device=DEVICE)[:, None], torch.arange(33, device=DEVICE)
+    seen = (n <= m + 13) | (n < 17)
+    assert torch.equal(exercise.prefix_mask(s, 17), torch.where(seen, s, 0.0))
+    cu = torch.tensor([0, 5, 6, 15], dtype=torch.int32, device=DEVICE)
+    tiles = [[0, 0], [0, 4], [1, 0], [2, 0], [2, 4], [2, 8], [3, 0]]
+    assert exercise.tiles_of_sequences(cu, 15, 4).tolist() == tiles
 
 
 def gradients_of(function, tensors):

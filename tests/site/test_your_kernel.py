@@ -1,0 +1,114 @@
+"""Each published file: the full kernel's program and bits, right in float64, and nothing else."""
+
+import os
+import re
+from multiprocessing.connection import Connection
+
+import pytest
+import torch
+from triton.backends.nvidia.compiler import CUDABackend
+from triton.runtime.driver import driver
+
+from snippets._lab.child import Child
+from snippets._lab.probe.compiled import Compiler, no_device
+from snippets._lab.rooms import load_file
+from snippets._site import your_kernel
+from snippets._site.your_kernel import ROOT, SOURCE
+from tests.floors import some
+
+FILES = some(your_kernel.published())
+
+
+class FoundError(Exception):
+    """Carries Triton's IR out of its compiler."""
+
+
+def serve(connection: Connection) -> None:
+    """Answer each launch that comes with its Triton IR: what follows is not compiled."""
+    before = CUDABackend.add_stages
+
+    def add_stages(self, stages, *arguments):
+        def found(ir, metadata):
+            raise FoundError(str(ir))
+
+        before(self, stages, *arguments)
+        stages["ttgir"] = found
+
+    CUDABackend.add_stages = add_stages
+    while True:
+        try:
+            cell = connection.recv()
+        except EOFError:
+            return
+        driver.set_active(no_device(cell.target))
+        kernel = cell.found()
+        kernel.device_caches.clear()
+        with pytest.raises(FoundError) as caught:
+            kernel.warmup(*cell.args, grid=(1,), **cell.kwargs)
+        connection.send(str(caught.value))
+
+
+@pytest.fixture(scope="module")
+def compiling(tmp_path_factory):
+    env = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
+    folder = str(tmp_path_factory.mktemp("triton"))
+    env |= {"TRITON_ALWAYS_COMPILE": "1", "TRITON_CACHE_DIR": folder}
+    with Child(serve, fresh=True, env=env) as child:
+        yield child
+
+
+def same_program(ir):
+    """IR without locations, names, parameters that nothing reads, and the order of constants."""
+    ir = re.sub(r" loc\((?:[^()]|\([^()]*\))*\)|^#loc.*\n", "", ir, flags=re.MULTILINE)
+    head, body = re.search(r"(tt\.func [^\n]*)\{\n(.*)", ir, re.DOTALL).groups()
+    constants = dict(some(re.findall(r"(%\w+) = (arith\.constant .*)", body)))
+    body = re.sub(r".* = arith\.constant .*\n", "", body)
+    body = re.sub(r"%\w+", lambda x: f"{{{constants[x[0]]}}}" if x[0] in constants else x[0], body)
+    every = re.findall(r"(%\w+): ([^,{)]*(?:\{.*?\})?)", head)
+    read = [x for x in some(every) if re.search(rf"{x[0]}\b", body)]
+    names: dict[str, str] = {}
+    text = "\n".join([*map(": ".join, read), body])
+    return re.sub(r"%\w+", lambda x: names.setdefault(x[0], f"%{len(names)}"), text)
+
+
+def call(ticks):
+    """Tensors and options for the full kernel, and those that the file takes."""
+    torch.manual_seed(0)
+    rows, keys, heads = 100, 150, 1 if ticks.grouped else 2
+    q, k, v = (
+        torch.randn(1, *x, ticks.D).half() for x in ((2, rows), (heads, keys), (heads, keys))
+    )
+    if ticks.packed:
+        q, k, v = (x[0].transpose(0, 1) for x in (q, k, v))
+    options = {
+        "window": (60, 20) if ticks.window else None,
+        "sinks": torch.randn(2) if ticks.sinks else None,
+        "softcap": 3.0 if ticks.softcap else None,
+        "bias": torch.randn(1, 2, rows, keys).half() if ticks.bias else None,
+        "cu_seqlens_q": torch.tensor([0, 33, rows]).int() if ticks.packed else None,
+        "cu_seqlens_k": torch.tensor([0, 80, keys]).int() if ticks.packed else None,
+    }
+    options = {name: x for name, x in options.items() if x is not None}
+    return (q, k, v), options, options | {"causal": ticks.causal, "return_lse": ticks.lse}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_file_is_the_full_kernel(name, compiling, monkeypatch, tmp_path, capsys):
+    ticks = FILES[name]
+    path = tmp_path / "kernel.py"
+    path.write_text(your_kernel.made(ticks), "utf-8")
+    file, full = load_file(path, "folded"), load_file(ROOT / SOURCE, "full")
+    monkeypatch.setattr(full, "_architecture", lambda device: ticks.gpu)
+    tensors, own, all_of = call(ticks)
+
+    assert file.main() == 0, capsys.readouterr().out
+    found, want = file.attention(*tensors, **own), full.masks_and_packing(*tensors, **all_of)
+    pairs = zip(found, want, strict=True) if ticks.lse else [(found, want)]
+    assert all(torch.equal(a, b) for a, b in pairs)
+
+    programs = []
+    for launcher, options in ((file.attention, own), (full.masks_and_packing, all_of)):
+        (launch,) = Compiler().launches(launcher, tensors, options, target=ticks.gpu)
+        compiling.send(launch)
+        programs.append(same_program(compiling.receive(60)))
+    assert programs[0] == programs[1]

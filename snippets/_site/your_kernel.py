@@ -10,15 +10,21 @@ import ast
 import functools
 import hashlib
 import itertools
+import json
 import re
 import subprocess
 import sys
 from collections import namedtuple
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+
+from snippets._lab.rooms import UnknownName
 from snippets._site import fold, listings
 from snippets._site.fold import SOME, Code
 
@@ -36,7 +42,10 @@ MADE_BY = ("fold.py", "wording.py", "your_kernel.py", "self_check.py")
 WIDTHS = (64, 128, 256)
 
 
-class UnknownChoice(ValueError):
+EXCLUDED = (("packed", "bias"), ("packed", "contiguous"))  # what no file holds both of
+
+
+class UnknownChoice(UnknownName):
     """No such choice, or two that exclude each other."""
 
 
@@ -57,10 +66,9 @@ class Ticks:
     gpu: str = "sm_90"
 
     def __post_init__(self) -> None:
-        if self.packed and self.bias:
-            raise UnknownChoice("packed sequences take no bias")
-        if self.packed and self.contiguous:
-            raise UnknownChoice("packed sequences are read with any strides")
+        for one, other in EXCLUDED:
+            if getattr(self, one) and getattr(self, other):
+                raise UnknownChoice(f"{one} goes without {other}")
         if self.D % 8 or not 16 <= self.D <= 256 or self.gpu not in GPUS:
             known = f"D 16 to 256 in steps of 8; GPU {', '.join(GPUS)}"
             raise UnknownChoice(f"D {self.D} on {self.gpu}; allowed: {known}")
@@ -82,6 +90,25 @@ class Ticks:
         return " ".join(["make your-kernel", *asked, f"D={self.D}", f"GPU={self.gpu}"])
 
 
+# What the page calls them.
+LABELS = {
+    "causal": "causal",
+    "window": "sliding window",
+    "sinks": "sinks",
+    "packed": "packed sequences",
+    "softcap": "soft cap",
+    "bias": "bias",
+    "grouped": "grouped heads",
+    "lse": "log-sum-exp",
+    "contiguous": "contiguous tensors only",
+}
+CARDS = {
+    "sm_80": "A100, A30",
+    "sm_89": "RTX 30, 40, 50; L4, L40",
+    "sm_90": "H100, H200",
+    "sm_100": "B200",
+}
+PLACE = "<!-- popular kernels -->"
 FEATURES = [x.name for x in fields(Ticks) if x.type == "bool"]
 # What people ask for, by its name.
 POPULAR = {
@@ -284,3 +311,57 @@ def _formatted(text: str) -> str:
     ruff = [sys.executable, "-m", "ruff", "format", "--stdin-filename", str(SOURCE), "-"]
     done = subprocess.run(ruff, input=text, capture_output=True, text=True, cwd=ROOT, check=True)
     return done.stdout
+
+
+def asked(words: Sequence[str]) -> Ticks:
+    """The ticks that a command names: CAUSAL, D=128, GPU=sm_80."""
+    given: dict[str, Any] = {}
+    for word in words:
+        name, _, value = word.lower().partition("=")
+        given["D" if name == "d" else name] = int(value) if name == "d" else value or True
+    unknown = given.keys() - {x.name for x in fields(Ticks)}
+    if unknown:
+        raise UnknownChoice(f"{', '.join(unknown)}: one of {', '.join(FEATURES)}, D, GPU is meant")
+    return Ticks(**given)
+
+
+def code_lines(text: str) -> int:
+    """Lines of code: without empty ones, comments and docstrings."""
+    said = {
+        line
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)
+    }
+    lines = enumerate(text.splitlines(), 1)
+    return sum(bool(x.strip()) and x.strip()[0] != "#" and at not in said for at, x in lines)
+
+
+# The site.
+
+
+def add(files: Files, config: MkDocsConfig) -> None:
+    """Publish the files, and the list from which the page's widget chooses."""
+    listed = []
+    every = published().values()
+    with ProcessPoolExecutor() as pool:  # a folded file is kept: only the first build is long
+        for ticks, text in zip(every, pool.map(made, every), strict=True):
+            row = {"name": ticks.name, "on": ticks.on, "D": ticks.D, "gpu": ticks.gpu}
+            listed.append(row | {"lines": code_lines(text)})
+            files.append(File.generated(config, f"your_kernel/{ticks.name}.py", content=text))
+    data = {"features": LABELS, "excluded": EXCLUDED, "D": WIDTHS, "gpus": CARDS, "files": listed}
+    text = json.dumps(data, ensure_ascii=False)
+    files.append(File.generated(config, "your_kernel/files.json", content=text))
+
+
+def shown(markdown: str) -> str:
+    """A page's Markdown with the table of what is popular, where it is asked for."""
+    if PLACE not in markdown:
+        return markdown
+    rows = ["| For | The file | Lines of code | Rate |", "| --- | --- | --: | --- |"]
+    for title, ticks in POPULAR.items():
+        lines = code_lines(made(ticks))
+        link = f"[{ticks.name}.py](your_kernel/{ticks.name}.py){{ download }}"
+        rows.append(f"| {title} | {link} | {lines} | not measured |")
+    source = "[All files](your_kernel/files.json){ .am-source }"
+    return markdown.replace(PLACE, "\n".join([*rows, "", source]))

@@ -1,7 +1,11 @@
 """Each published file: the full kernel's program and bits, right in float64, and nothing else."""
 
+import itertools
 import os
 import re
+import subprocess
+import sys
+from dataclasses import replace
 from multiprocessing.connection import Connection
 
 import pytest
@@ -12,10 +16,11 @@ from triton.runtime.driver import driver
 from snippets._lab.child import Child
 from snippets._lab.probe.compiled import Compiler, no_device
 from snippets._lab.rooms import load_file
-from snippets._site import your_kernel
+from snippets._site import fold, your_kernel
 from snippets._site.your_kernel import ROOT, SOURCE
 from tests.floors import some
 
+SOURCE_TEXT = your_kernel.source()
 ASKED = os.environ.get("YOUR_KERNEL")  # of `make your-kernel`
 if ASKED and ASKED != "every":
     FILES = {x.name: x for x in [your_kernel.asked(ASKED.split())]}
@@ -117,3 +122,43 @@ def test_a_file_is_the_full_kernel(name, compiling, monkeypatch, tmp_path, capsy
         compiling.send(launch)
         programs.append(same_program(compiling.receive(60)))
     assert programs[0] == programs[1]
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_file_has_nothing_else_and_stays_as_it_is(name):
+    ticks, text = FILES[name], your_kernel.made(FILES[name])
+    choice = replace(your_kernel.choice(ticks, SOURCE_TEXT), texts=())
+    code = text.split('"""', 2)[2]  # what the docstring names is the choice
+    named = [word for word in choice.words if re.search(rf"\b{word}\b", code)]
+    assert named == [], "what is not there"
+    assert your_kernel.formatted(fold.fold(text, choice)) == text, "twice is once"
+    lint = [sys.executable, "-m", "ruff", "check", "--stdin-filename", str(SOURCE), "-"]
+    done = subprocess.run(lint, input=text, capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stdout
+
+
+def test_the_self_check_finds_a_wrong_kernel(tmp_path, capsys):
+    right = "acc = acc * alpha[:, None]"
+    text = your_kernel.made(next(iter(FILES.values())))
+    assert text.count(right) == 1
+    path = tmp_path / "kernel.py"
+    path.write_text(text.replace(right, "acc = acc * 1.0"), "utf-8")
+    assert load_file(path, "wrong").main() == 1
+    assert "WRONG" in capsys.readouterr().out
+
+
+def test_any_two_ticks_meet_in_a_published_file():
+    files = your_kernel.published().values()
+    assert len(files) <= 300
+    for one, other in itertools.combinations(your_kernel.FEATURES, 2):
+        for values in itertools.product((False, True), repeat=2):
+            if values == (True, True) and (one, other) in your_kernel.EXCLUDED:
+                continue
+            assert any((getattr(x, one), getattr(x, other)) == values for x in files), (one, other)
+
+
+def test_a_command_names_ticks_that_there_are():
+    assert your_kernel.asked(["CAUSAL", "D=96", "GPU=sm_80"]).name == "causal_d96_sm_80"
+    for words in (["CASUAL"], ["D=33"], ["GPU=sm_70"], ["PACKED", "BIAS"]):
+        with pytest.raises(your_kernel.UnknownChoice):
+            your_kernel.asked(words)

@@ -26,7 +26,7 @@ from mkdocs.structure.files import File, Files
 
 from snippets._lab.rooms import UnknownName
 from snippets._site import fold, listings
-from snippets._site.fold import SOME, Code
+from snippets._site.program import SOME, Choice, Code
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = Path("snippets/masks_and_packing/kernel.py")
@@ -38,7 +38,7 @@ GPUS = {  # generation → compute capabilities
     "sm_90": ((9, 0),),
     "sm_100": ((10, 0),),
 }
-MADE_BY = ("fold.py", "wording.py", "your_kernel.py", "self_check.py")
+MADE_BY = ("fold.py", "program.py", "wording.py", "your_kernel.py", "self_check.py")
 WIDTHS = (64, 128, 256)
 
 
@@ -166,7 +166,7 @@ def published() -> dict[str, Ticks]:
 # What a choice says of the file.
 
 
-def choice(ticks: Ticks, source: str) -> fold.Choice:
+def choice(ticks: Ticks, source: str) -> Choice:
     """The ticks, as the partial evaluator takes them."""
     off = {name: not getattr(ticks, name) for name in FEATURES}
     given: dict[str, dict[str, object]] = {
@@ -195,7 +195,7 @@ def choice(ticks: Ticks, source: str) -> fold.Choice:
         "lse": ("logsumexp",), "causal": ("causal",), "grouped": ("groups",),
     }  # fmt: skip
     gone = (word for name in words if off[name] for word in words[name])
-    return fold.Choice(
+    return Choice(
         ("attention",), given, facts, tuple(_texts(ticks, source)), ("gfx942", "7.5", *gone)
     )
 

@@ -5,7 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from snippets._site.fold import SOME, Choice, Unfoldable, fold
+from snippets._site.fold import Unfoldable, fold
+from snippets._site.program import SOME, Choice
 
 
 def folded(source, given, **more):

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from multiprocessing.connection import Connection
+from pathlib import Path
 
 import pytest
 import torch
@@ -16,7 +17,8 @@ from triton.runtime.driver import driver
 from snippets._lab.child import Child
 from snippets._lab.probe.compiled import Compiler, no_device
 from snippets._lab.rooms import load_file
-from snippets._site import fold, your_kernel
+from snippets._site import fold, listings, your_kernel
+from snippets._site.program import Choice
 from snippets._site.your_kernel import ROOT, SOURCE
 from tests.floors import some
 
@@ -116,12 +118,39 @@ def test_a_file_is_the_full_kernel(name, compiling, monkeypatch, tmp_path, capsy
     pairs = zip(found, want, strict=True) if ticks.lse else [(found, want)]
     assert all(torch.equal(a, b) for a, b in pairs)
 
-    programs = []
-    for launcher, options in ((file.attention, own), (full.masks_and_packing, all_of)):
-        (launch,) = Compiler().launches(launcher, tensors, options, target=ticks.gpu)
+    ours = programs(compiling, file.attention, tensors, own, ticks.gpu)
+    assert ours == programs(compiling, full.masks_and_packing, tensors, all_of, ticks.gpu)
+
+
+def programs(compiling, launcher, tensors, options, target):
+    """What each kernel that a launcher launches does."""
+    found = []
+    for launch in Compiler().launches(launcher, tensors, options, target=target):
         compiling.send(launch)
-        programs.append(same_program(compiling.receive(60)))
-    assert programs[0] == programs[1]
+        found.append(same_program(compiling.receive(60)))
+    return some(found)
+
+
+QUERY, KEYS = (1, 4, 2, 128), (1, 2, 1500, 128)
+ROOMS = {  # launchers that keep what Triton has compiled, or pass tuples and dicts around
+    "flash_attention": (QUERY, {"causal": True, "return_lse": False, "align": "bottom_right"}),
+    "decode_attention": (QUERY, {"batch_invariant": True, "page_table": None, "num_splits": 0}),
+}
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_other_launchers_fold_too(room, compiling, tmp_path):
+    shape, given = ROOMS[room]
+    full = load_file(ROOT / f"snippets/{room}/kernel.py", f"full_{room}")
+    source = listings.without_markers(Path(full.__file__).read_text("utf-8"))
+    path = tmp_path / "kernel.py"
+    path.write_text(fold.fold(source, Choice((room,), {room: given}, {"D": 128, "BLOCK_D": 128})))
+    assert len(path.read_text()) < 0.9 * len(source)
+    tensors = (torch.randn(shape).half(), *torch.randn(2, *KEYS).half())
+    launchers = (getattr(load_file(path, "folded"), room), {}), (getattr(full, room), given)
+    assert torch.equal(*(launcher(*tensors, **options) for launcher, options in launchers))
+    ours, theirs = (programs(compiling, x, tensors, options, "sm_90") for x, options in launchers)
+    assert ours == theirs
 
 
 @pytest.mark.parametrize("name", FILES)

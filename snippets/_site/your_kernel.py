@@ -14,6 +14,7 @@ import json
 import re
 import subprocess
 import sys
+import textwrap
 from collections import namedtuple
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -280,11 +281,13 @@ def _tile(ticks: Ticks, source: str) -> Any:
 def _docstring(ticks: Ticks) -> str:
     words = {"lse": "with logsumexp", "softcap": "soft cap", "grouped": "grouped heads"}
     what = ", ".join(words.get(name, name) for name in ticks.on) or "no mask"
-    return (
-        f"Attention, forward: {what}; {ticks.D} columns, {ticks.gpu}.\n\n"
-        "Run it alone: it checks itself against PyTorch, on a CPU too. Needs torch >= 2.11 and\n"
-        f"triton >= 3.6. Made from *Attention, Measured*, MIT license, by\n{ticks.command}\n"
+    parts = (
+        f"Attention, forward: {what}.",
+        f"For {ticks.D} columns, float16 or bfloat16, on {ticks.gpu}. Run it alone: it checks "
+        "itself against PyTorch, on a CPU too. Needs torch >= 2.11 and triton >= 3.6. Made from "
+        f"*Attention, Measured*, MIT license, by {ticks.command}",
     )
+    return "\n\n".join(textwrap.fill(x, 97, break_on_hyphens=False) for x in parts) + "\n"
 
 
 # Files.

@@ -34,7 +34,9 @@ function build(box, data) {
     };
   };
   const written = ({ on, D, gpu }) => [...Object.keys(labels).filter((name) => on.has(name)), D, gpu].join(".");
-  const choice = read(asked(CHOICE) ?? FIRST);
+  const parts = (asked(CHOICE) ?? "").split(".");
+  const known = parts.every((part) => part in labels || part in data.gpus || data.D.includes(Number(part)));
+  const choice = read(known ? parts.join(".") : FIRST);
   const said = make("p", { className: "am-kernel-said", role: "status" });
   const links = make("p", { className: "am-kernel-links" });
   const listing = make("code");

@@ -123,9 +123,13 @@ check: $(ALL) ## Stale results, lint, types, figures, spelling, strict build, HT
 	run $(SITE) check-html .cache/site; \
 	test -z "$$failed" || { echo "== failed$$failed"; exit 1; }
 
-.PHONY: mistakes
-mistakes: $(ALL) ## Store what the playground says of typical mistakes (needs chromium)
-	@$(SITE) mistakes
+TICKS = CAUSAL WINDOW SINKS PACKED SOFTCAP BIAS GROUPED LSE CONTIGUOUS
+
+.PHONY: your-kernel
+your-kernel: $(ALL) ## Fold one to what you need: CAUSAL=1 D=128 GPU=sm_90; EVERY=1 checks all
+	@$(if $(EVERY),,$(SITE) your-kernel $(foreach x,$(TICKS),$(if $($(x)),$(x))) $(if $(D),D=$(D)) $(if $(GPU),GPU=$(GPU)))
+	@YOUR_KERNEL="$(if $(EVERY),every,$(foreach x,$(TICKS),$(if $($(x)),$(x))) $(if $(D),D=$(D)) $(if $(GPU),GPU=$(GPU)))" \
+	  $(PYTHON) -m pytest tests/site/test_your_kernel.py $(if $(EVERY),$(ANYWHERE))
 
 .PHONY: new
 new: $(ALL) ## Begin a post that is tested and green: make new POST=sliding_window

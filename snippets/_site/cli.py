@@ -30,6 +30,8 @@ def main(arguments: list[str] | None = None) -> int:
     command.add_argument("--out", type=Path, default=ROOT / ".cache" / "screenshots")
     command = commands.add_parser("offline", parents=[built], help="pack it to be read from a file")
     command.add_argument("out", type=Path, help="the zip to write")
+    command = commands.add_parser("your-kernel", help="fold a kernel to what is asked for")
+    command.add_argument("ticks", nargs="*", help="like CAUSAL D=128 GPU=sm_90")
     options = parser.parse_args(arguments)
     try:
         return globals()[f"_{options.command.replace('-', '_')}"](options)
@@ -77,6 +79,17 @@ def _mistakes(options: argparse.Namespace) -> int:
     found = mistakes.mistakes(lambda kernel: console.print(kernel, highlight=False))
     path = store.write(found)
     console.print(f"{path.relative_to(ROOT)}: {len(found.rows)} mistakes", highlight=False)
+    return 0
+
+
+def _your_kernel(options: argparse.Namespace) -> int:
+    from snippets._site import your_kernel
+
+    ticks = your_kernel.asked(options.ticks)
+    path = ROOT / f"my_{ticks.name}.py"
+    path.write_text(your_kernel.made(ticks), "utf-8")
+    lines = your_kernel.code_lines(path.read_text("utf-8"))
+    console.print(f"{path.name}: {lines} lines of code", highlight=False)
     return 0
 
 

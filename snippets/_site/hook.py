@@ -5,6 +5,8 @@
 - `named_numbers` fills in the numbers that a page names, `includes` shows whole functions;
 - `formulas`, `tables`, `glossary`, `reference`, `moved` and `html_fixes` change the HTML,
   `stale`, `unmeasured` and `mistakes_table` add what is known only at build;
+- `your_kernel` folds kernels to what readers need (`fold`, `program`, `wording`), and
+  publishes the files;
 - `playground`, with `kernels` and `exercises`, gives each listing of a kernel a way to run it;
 - `about` and `cards` say how long a page is, when it was measured and what a link to it shows;
 - `export` writes each page as Markdown, with llms.txt and a feed;
@@ -54,6 +56,7 @@ from snippets._site import (
     stale,
     tables,
     unmeasured,
+    your_kernel,
 )
 
 log = logging.getLogger("mkdocs.hooks.site")
@@ -95,6 +98,7 @@ def _as_a_reader_sorts(tag: Any, *_listing: Any) -> str:
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Publish the rooms' files and kernels, and give mkdocs-jupyter the executed notebooks."""
     published.add(files, config)
+    your_kernel.add(files, config)
     numbering.add(files, config)
     try:
         playground.add(files, config)
@@ -135,6 +139,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     """Draw what is drawn at build, keep the text for its Markdown version, link the reference."""
     about.date_at_the_foot(page)
     markdown = unmeasured.shown(markdown, Path(config.docs_dir).parent)
+    markdown = your_kernel.shown(markdown)
     markdown = repository.shown(markdown, config.repo_url or "")
     try:
         markdown = named_numbers.filled(markdown, Path(config.docs_dir))

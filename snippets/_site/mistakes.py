@@ -2,8 +2,9 @@
 
 A room lists them in `PLAYGROUND` of its `mutants.py`, ten for each kernel: names of mutants, and
 slips that no test judges. In a headless Chromium the playground's own scripts try each on all of
-its kernel's problems, without a page around them. `make mistakes` stores the answers under
-docs/data; `snippets/_site/mistakes_table.py` makes of them what docs/playground.md shows.
+its kernel's problems, without a page around them. `python -m snippets._site mistakes` stores the
+answers under docs/data; `snippets/_site/mistakes_table.py` makes of them what docs/playground.md
+shows.
 """
 
 import json

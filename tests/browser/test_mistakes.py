@@ -80,5 +80,5 @@ def test_the_playground_says_of_each_mistake_what_is_stored(browser, tmp_path):
         page.close()
     stored = check.stored().rows
     changed = [(a, b) for a, b in zip(some(said, 100), stored, strict=True) if a != b]
-    assert changed == [], "make mistakes"
+    assert changed == [], "python -m snippets._site mistakes"
     assert {row["mistake"] for row in said if row["right"] == row["of"]} == set(NOT_FOUND)

@@ -60,6 +60,18 @@ WIDGETS = {
         old_link="?gpu-card=t4&gpu-launcher=tiled_attention&gpu-verdict=fits",
         old_view=("t4", "tiled_attention", "fits"),
     ),
+    "your_kernel": Widget(
+        page="your_kernel/",
+        box=".am-your-kernel",
+        ready="fieldset",
+        control="input[value=window]",
+        key="Space",
+        colored=".am-kernel-said",
+        data="files",
+        nonsense='{"files": []}',
+        old_link="?kernel=causal.window.sinks.grouped.64.sm_90",
+        old_view=("causal", "window", "sinks", "grouped", "64", "sm_90"),
+    ),
     "latency_hiding": Widget(
         page="posts/latency_hiding/",
         box=".am-occupancy",

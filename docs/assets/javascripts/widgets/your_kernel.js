@@ -1,0 +1,118 @@
+/* The kernel chooser: its box links to the list of published files. Ticks lead to the file that holds just them, or to
+   the nearest one and the command that folds what was asked for. Without a script the table of popular files stays. */
+import { asked, remember } from "../site/address.js";
+import { make } from "../site/dom.js";
+import { fromData } from "../site/from_data.js";
+
+const CHOICE = "kernel"; // the parameter in the address: ticks, head dimension, GPU
+const FIRST = "causal.grouped.128.sm_90";
+
+function checked(data) {
+  const valid = data?.features?.causal && Array.isArray(data.excluded) && Array.isArray(data.D) && data.gpus
+    && Array.isArray(data.files) && data.files.length
+    && data.files.every((file) => file.name && Array.isArray(file.on) && file.D && file.gpu && file.lines);
+  if (!valid) throw new Error("is not a list of kernels");
+  return data;
+}
+
+/* Ticks that differ; another width or GPU counts as two. */
+function distance(file, choice) {
+  const other = file.on.filter((name) => !choice.on.has(name)).length;
+  const missing = [...choice.on].filter((name) => !file.on.includes(name)).length;
+  return other + missing + 2 * (file.D !== choice.D) + 2 * (file.gpu !== choice.gpu);
+}
+
+function build(box, data) {
+  const base = new URL(box.querySelector(".am-source").href);
+  const labels = data.features;
+  const read = (text) => {
+    const parts = text.split(".");
+    return {
+      on: new Set(parts.filter((part) => part in labels)),
+      D: data.D.find((width) => parts.includes(String(width))) ?? 128,
+      gpu: parts.find((part) => part in data.gpus) ?? "sm_90",
+    };
+  };
+  const written = ({ on, D, gpu }) => [...Object.keys(labels).filter((name) => on.has(name)), D, gpu].join(".");
+  const parts = (asked(CHOICE) ?? "").split(".");
+  const known = parts.every((part) => part in labels || part in data.gpus || data.D.includes(Number(part)));
+  const choice = read(known ? parts.join(".") : FIRST);
+  const said = make("p", { className: "am-kernel-said", role: "status" });
+  const links = make("p", { className: "am-kernel-links" });
+  const listing = make("code");
+  const command = make("code");
+  const curl = make("code");
+  const frame = make("pre", { tabIndex: 0, ariaLabel: "The file" }, listing);
+  frame.setAttribute("role", "region");
+  let latest = 0;
+
+  async function list(address) {
+    const turn = ++latest;
+    try {
+      const response = await fetch(address);
+      if (!response.ok) throw new Error(response.status);
+      const text = await response.text();
+      if (turn === latest) listing.textContent = text;
+    } catch (error) {
+      if (turn === latest) listing.textContent = `The file could not be loaded (${error.message}).`;
+    }
+  }
+
+  function show() {
+    const file = data.files.toSorted((a, b) => distance(a, choice) - distance(b, choice))[0];
+    const exact = distance(file, choice) === 0;
+    const address = new URL(`${file.name}.py`, base).href;
+    const both = data.excluded.find((pair) => pair.every((name) => choice.on.has(name)));
+    const [one, other] = (both ?? []).map((name) => labels[name]);
+    const found = `${file.name}.py: ${file.lines} lines of code, rate not measured.`;
+    const nearest = both ? `No file has ${one} with ${other}. The nearest:` : "Not published. The nearest:";
+    said.textContent = exact ? found : `${nearest} ${found}`;
+    command.textContent = ["make your-kernel", ...[...choice.on].map((name) => `${name.toUpperCase()}=1`),
+      `D=${choice.D}`, `GPU=${choice.gpu}`].join(" ");
+    command.parentElement.hidden = Boolean(both);
+    curl.textContent = `curl -O ${address}`;
+    links.replaceChildren(
+      make("a", { className: "am-copy", href: address, textContent: "Copy" }), " · ",
+      make("a", { href: address, download: `${file.name}.py`, textContent: "Download" }), " · ",
+      make("a", { href: location.href, textContent: "Link to this choice" }),
+    );
+    list(address);
+  }
+
+  function changed() {
+    const text = written(choice);
+    remember({ [CHOICE]: text === FIRST ? "" : text });
+    show();
+  }
+
+  function option(type, name, value, label, set) {
+    const input = make("input", { type, name, value });
+    input.checked = type === "checkbox" ? choice.on.has(value) : choice[name.slice(3)] === value;
+    input.addEventListener("change", () => {
+      set(input);
+      changed();
+    });
+    return make("label", {}, input, make("span", { textContent: label }));
+  }
+
+  const group = (legend, options) => (
+    make("fieldset", { className: "am-cards-choice" }, make("legend", { textContent: legend }), ...options));
+  box.replaceChildren(
+    group("What it does", Object.entries(labels).map(([name, label]) => (
+      option("checkbox", "am-on", name, label, ({ checked: ticked }) => choice.on[ticked ? "add" : "delete"](name))
+    ))),
+    group("Head dimension", data.D.map((width) => (
+      option("radio", "am-D", width, String(width), () => { choice.D = width; })))),
+    group("GPU", Object.entries(data.gpus).map(([gpu, label]) => (
+      option("radio", "am-gpu", gpu, label, () => { choice.gpu = gpu; })))),
+    said, links, frame,
+    make("p", {}, "Get it: ", curl),
+    make("p", {}, "Fold exactly this: ", command),
+    make("p", {}, "Cite it: ", make("q", { textContent: "Attention, Measured, your kernel" }), ", with its link."),
+  );
+  show();
+}
+
+export const start = fromData({
+  checked, build, fails: "The kernels cannot be chosen", instead: "The table below has the popular ones",
+});

@@ -1,0 +1,353 @@
+"""A partial evaluator for a kernel's file: what a choice decides is put in, what is dead then goes.
+
+It knows literals, parameters that every call gives the same constant, and what its caller says of
+names. It folds `if`, the ternary, `and`, `or`, `not`, comparisons and `is None`; drops names,
+parameters with their arguments, fields of named tuples, rows of refusals, definitions and imports
+that nothing uses any more; and so on until nothing changes. What it does not know it leaves. A
+number that a kernel is given when it runs is never put in, and a dimension keeps its name.
+Comments stay, without the sentences that name what is gone: `wording` sees to that.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import libcst as cst
+
+from snippets._site import wording
+from snippets._site.program import (
+    LITERALS,
+    PLAIN,
+    SOME,
+    UNKNOWN,
+    Choice,
+    Code,
+    Definition,
+    Program,
+    Scope,
+    loads,
+    pairs,
+    rebuilt,
+    string,
+    tidy,
+    walk,
+    written,
+)
+
+
+class Unfoldable(ValueError):
+    """What a choice says of a file is not in it."""
+
+
+def fold(source: str, choice: Choice) -> str:
+    """The file that holds just what was chosen. ruff formats it."""
+    for old, new in choice.texts:
+        if source.count(old) != 1:
+            raise Unfoldable(f"{source.count(old)} times, and not once: {old}")
+        source = source.replace(old, new)
+    tree = cst.parse_module(source)
+    before, names = "", loads(tree)
+    while before != tree.code:
+        before, tree = tree.code, _Round(tree, choice).folded()
+    return wording.without(tree, names - loads(tree), choice.words).code
+
+
+# What goes.
+
+
+class _Round(Program):
+    """One pass over a file: the same without what is dead."""
+
+    def folded(self) -> cst.Module:
+        """The file, one round further."""
+        gone = self._dropped()
+        going = {i for i, users in self.users.items() if users <= gone}
+        for name, statement in (
+            (getattr(x.name, "value", ""), x) for x in self.tree.body if hasattr(x, "name")
+        ):
+            for inner in walk(statement):
+                match inner:
+                    case cst.Decorator():
+                        strings = (x for x in walk(inner) if isinstance(x, cst.Element))
+                        going |= {id(x) for x in strings if (name, string(x.value)) in gone}
+                    case cst.SimpleStatementLine(body=[cst.AnnAssign(target=cst.Name(value=of))]):
+                        going |= (
+                            {id(inner)} if name in self.classes and (name, of) in gone else set()
+                        )
+        body: list[Any] = []
+        for statement in self.tree.body:
+            name = statement.name.value if isinstance(statement, cst.FunctionDef) else ""
+            new = _Function(self, self.scopes[name], gone, going).changed(statement)
+            body += new if isinstance(new, list) else [new]
+        return _reachable(self.tree.with_changes(body=body), self.choice.roots)
+
+    def _dropped(self) -> set[tuple[str, str]]:
+        """What nothing needs: parameters and fields that share no argument with one that stays."""
+        gone = set()
+        for name, scope in self.scopes.items():
+            private = name not in self.choice.roots and name not in self.escaped
+            for parameter in scope.parameters:
+                given = self.choice.given.get(name, {}).get(parameter, SOME) is not SOME
+                known = parameter not in scope.definitions
+                known = known and _definite(self.constant(scope, parameter))
+                free = private and (name, parameter) not in self.unsure
+                if given or (free and (known or parameter not in scope.live)):
+                    gone.add((name, parameter))
+        read = {x.attr.value for x in walk(self.tree) if isinstance(x, cst.Attribute)}
+        for name, names in self.classes.items():
+            ours = self.calls[name] and all(x.scope.jit for x in self.calls[name])
+            for part in names if ours else ():
+                known = self.owner(part) != "" and _definite(self.same(name, part))
+                if (name, part) not in self.unsure and (known or part not in read):
+                    gone.add((name, part))
+        keys = {string(x.value) for x in walk(self.tree) if isinstance(x, cst.Index)}
+        for element in walk(self.tree):  # an entry that is read by its key stays
+            if isinstance(element, cst.DictElement) and string(element.key) in keys - {None}:
+                self.users[id(element)].add(("", ""))
+        while shared := {
+            x for users in self.users.values() if not users <= gone for x in users & gone
+        }:
+            gone -= shared
+        return gone
+
+
+def _definite(found: Any) -> bool:
+    """Whether a value can be written down: of a tuple parts may go."""
+    return found is not UNKNOWN and found is not SOME and not isinstance(found, tuple)
+
+
+class _Function:
+    """The changes of one round to one statement of the file."""
+
+    def __init__(
+        self, around: _Round, scope: Scope, gone: set[tuple[str, str]], going: set[int]
+    ) -> None:
+        self.around, self.scope, self.gone, self.going = around, scope, gone, going
+        given = around.choice.given
+        self.asked = given.get(scope.name, {})
+        self.given = {x: y for x, y in self.asked.items() if y is not SOME}
+        self.going |= {id(x) for name, x in scope.parameters.items() if (scope.name, name) in gone}
+        chosen = [given.get(root, {}) for root in around.choice.roots]
+        self.rows = {name for of in chosen for name in of if of[name] is not SOME}
+
+    def changed(self, node: Any) -> Any:
+        return rebuilt(node, self._change)
+
+    def _change(self, old: Any, new: Any) -> Any:
+        if id(old) in self.going:
+            return None
+        match new:
+            case cst.Name():
+                return self._name(old, new)
+            case cst.Param(name=cst.Name(value=name)) if self.asked.get(name) is SOME:
+                return new.with_changes(default=None, equal=cst.MaybeSentinel.DEFAULT)
+            case cst.Arg(value=cst.BinaryOperation(lpar=[_])) if not old.value.lpar:
+                return new.with_changes(value=new.value.with_changes(lpar=(), rpar=()))
+            case cst.Element(value=cst.Tuple(elements=[cst.Element(value=key), _, *_])):
+                return None if string(key) in self.rows else new
+            case cst.DictElement(key=key) if id(old) not in self.around.users:
+                return None if string(key) in self.rows else new
+            case cst.If():
+                return self._if(old, new)
+            case cst.IfExp():
+                found = self.around.truth(old.test, self.scope)
+                if found is UNKNOWN and self.around.pure(old.test):
+                    found = True if new.body.deep_equals(new.orelse) else UNKNOWN
+                return new if found is UNKNOWN else _atomic(new.body if found else new.orelse, new)
+            case cst.BooleanOperation():
+                return self._boolean(old, new)
+            case cst.Call(func=cst.Attribute(value=cst.Dict(elements=[])), args=[_, other]):
+                return other.value  # {}.get(…, other)
+            case cst.BinaryOperation(operator=cst.Multiply() | cst.Divide()) if (
+                self.scope.jit and self._value(old.right) == 1.0
+            ):
+                return _atomic(new.left, new)
+            case cst.Comparison() | cst.UnaryOperation() | cst.Call() | cst.Subscript():
+                found = self._value(old)
+                plain = (found is None or isinstance(found, bool)) and self.around.pure(old)
+                return written(found) if plain else new
+            case cst.Attribute(attr=cst.Name(value=name)):
+                known = (self.around.owner(name), name) in self.gone
+                found = self._value(old) if known else UNKNOWN
+                return written(found) if _definite(found) else new
+            case cst.Assign() | cst.AnnAssign() | cst.AugAssign() if self.scope.name:
+                return self._assign(old, new)
+            case cst.SimpleStatementLine(body=[]):
+                return None
+            case cst.Arg(value=cst.List(elements=[])) if old.value.elements:
+                return None
+            case cst.Decorator(decorator=cst.Call(func=func, args=[])):
+                return new.with_changes(decorator=func)
+            case cst.For(iter=cst.Tuple(elements=[])) | cst.For(body=cst.IndentedBlock(body=[])):
+                return None
+            case cst.IndentedBlock():
+                return new.with_changes(body=self._reached(new.body))
+        return new
+
+    def _value(self, node: Any) -> Any:
+        return self.around.value(node, self.scope)
+
+    def _name(self, old: cst.Name, new: cst.Name) -> Any:
+        name, scope = old.value, self.scope
+        if id(old) in scope.stores or not scope.name:
+            return new
+        if name in self.given:
+            return written(self.given[name])
+        if name in scope.parameters:
+            goes = (scope.name, name) in self.gone and name not in scope.definitions
+            found = self.around.constant(scope, name) if goes else UNKNOWN
+            return written(found) if _definite(found) else new
+        match scope.definitions.get(name, ()):
+            case [Definition(cst.Name(value=other), None)] if other not in LITERALS:
+                if len(scope.definitions.get(other, ())) + (other in scope.parameters) == 1:
+                    return new.with_changes(value=other) if scope.reaching(old) else new
+        found = self._value(old) if name in scope.definitions else UNKNOWN
+        return written(found) if found is None or isinstance(found, (bool, Code)) else new
+
+    def _boolean(self, old: cst.BooleanOperation, new: cst.BooleanOperation) -> Any:
+        left, right = (self.around.truth(x, self.scope) for x in (old.left, old.right))
+        stops = isinstance(old.operator, cst.Or)
+        if left is not UNKNOWN:
+            return _atomic(new.left if left is stops else new.right, new)
+        if isinstance(whole := self._value(old), bool):
+            return written(whole)
+        tests = (cst.Comparison, cst.UnaryOperation, cst.BooleanOperation)
+        return (
+            _atomic(new.left, new)
+            if right is not stops and right is not UNKNOWN and isinstance(old.left, tests)
+            else new
+        )
+
+    def _if(self, old: cst.If, new: cst.If) -> Any:
+        found = self.around.truth(old.test, self.scope)
+        match new.body.body:
+            case [
+                cst.SimpleStatementLine(
+                    body=[cst.Expr(value=cst.Yield(value=cst.Call(args=[text])))]
+                )
+            ]:
+                words = re.findall(r"\w+", self.around.tree.code_for_node(text))
+                if {*words[1:2]} & self.rows and not new.orelse:  # a refusal of what is gone
+                    return []
+        if found is UNKNOWN:
+            empty = cst.SimpleStatementLine([cst.Pass()])
+            keeps = new.body.body or not new.orelse
+            new = new if keeps else new.with_deep_changes(new.body, body=[empty])
+            return new if new.body.body else []
+        chosen = new if found else new.orelse
+        if isinstance(chosen, cst.If) and not found:
+            return [chosen]
+        body = list(chosen.body.body) if chosen else []
+        if body:
+            comment = chosen.body.header.comment
+            above = [*old.leading_lines] if found else []
+            above += [cst.EmptyLine(comment=comment)] if comment else []
+            body[0] = body[0].with_changes(leading_lines=[*above, *body[0].leading_lines])
+        return body
+
+    def _reached(self, body: Sequence[Any]) -> list[Any]:
+        """A block without what stands after a return, and names that get another value at once."""
+        out: list[Any] = []
+        for statement, following in itertools.zip_longest(body, body[1:]):
+            match statement, following:
+                case (
+                    cst.SimpleStatementLine(
+                        body=[cst.Assign(targets=[cst.AssignTarget(cst.Name(a))])]
+                    ),
+                    cst.SimpleStatementLine(
+                        body=[cst.Assign(targets=[cst.AssignTarget(cst.Name(b))], value=value)]
+                    ),
+                ) if a == b and a not in loads(value) and self.around.pure(statement):
+                    continue
+            out.append(statement)
+            match statement:
+                case cst.SimpleStatementLine(body=[cst.Return() | cst.Raise()]):
+                    break
+        return out
+
+    def _assign(self, old: Any, new: Any) -> Any:
+        targets = [x.target for x in new.targets] if isinstance(new, cst.Assign) else [new.target]
+        if len(targets) > 1 or new.value is None:
+            return new
+        if isinstance(new, cst.AugAssign):
+            nothing = not self.around.spread(old.value, self.scope, None)
+            return None if nothing or self._is_dead(new.target, new.value) else new
+        every = pairs(targets[0], new.value)
+        kept = [(self._renamed(a), b) for a, b in every if not self._is_dead(a, b)]
+        if not kept:
+            return None
+        target, value = kept[0]
+        if len(kept) > 1:
+            target = targets[0].with_changes(elements=[cst.Element(x) for x, _ in kept])
+            value = new.value.with_changes(elements=[cst.Element(x) for _, x in kept])
+        if isinstance(new, cst.Assign):
+            return new.with_changes(
+                targets=[new.targets[0].with_changes(target=target)], value=value
+            )
+        return new.with_changes(target=target, value=value)
+
+    def _is_dead(self, target: Any, value: Any) -> bool:
+        if isinstance(target, cst.Name) and target.value == getattr(value, "value", ""):
+            return True
+        names = loads(target)
+        if not names or not all(isinstance(x, PLAIN) for x in walk(target)):
+            return False
+        return names <= {*self.given} or (not names & self.scope.live and self.around.pure(value))
+
+    def _renamed(self, target: Any) -> Any:
+        """The names that nobody reads, called `_`."""
+
+        def change(old: Any, new: Any) -> Any:
+            dead = isinstance(old, cst.Name) and old.value[0] != "_"
+            dead = dead and (old.value not in self.scope.live or old.value in self.given)
+            return new.with_changes(value="_") if dead else new
+
+        return rebuilt(target, change) if isinstance(target, cst.Tuple) else target
+
+
+def _atomic(node: Any, outer: Any) -> Any:
+    """A part in the place of the whole, in the parentheses of that if it may need them."""
+    simple = (cst.Name, cst.BaseNumber, cst.BaseString, cst.Call, cst.Attribute, cst.Subscript)
+    if isinstance(node, simple) or node.lpar or not outer.lpar:
+        return node
+    return node.with_changes(lpar=outer.lpar, rpar=outer.rpar)
+
+
+def _reachable(tree: cst.Module, roots: Sequence[str]) -> cst.Module:
+    """The file without what none of its roots reaches."""
+    items = [(statement, _defines(statement)) for statement in tree.body]
+    needed = {*roots}.union(*(loads(x) for x, names in items if names is None))
+    while more := {y for x, names in items if names and names & needed for y in loads(x)} - needed:
+        needed |= more
+    body: list[Any] = []
+    for statement, names in items:
+        match statement:
+            case cst.SimpleStatementLine(
+                body=[cst.Import(names=aliases) | cst.ImportFrom(names=aliases)]
+            ):
+                kept = tidy(aliases, [x if _called(x) in needed else None for x in aliases])
+                if kept:
+                    left = statement.body[0].with_changes(names=kept)
+                    body.append(statement.with_changes(body=[left]))
+            case _ if names is None or names & needed:
+                body.append(statement)
+    return tree.with_changes(body=body)
+
+
+def _defines(statement: Any) -> set[str] | None:
+    """The names that a statement of the file defines, or None if it does more."""
+    match statement:
+        case cst.FunctionDef(name=name) | cst.ClassDef(name=name):
+            return {name.value}
+        case cst.SimpleStatementLine(body=[cst.Assign(targets=[cst.AssignTarget(target)])]):
+            return loads(target) if all(isinstance(x, PLAIN) for x in walk(target)) else None
+        case cst.SimpleStatementLine(body=[cst.Import(names=names) | cst.ImportFrom(names=names)]):
+            return {_called(x) for x in names}
+    return None
+
+
+def _called(alias: cst.ImportAlias) -> str:
+    return alias.evaluated_alias or alias.evaluated_name.split(".")[0]

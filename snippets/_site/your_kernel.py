@@ -1,0 +1,376 @@
+"""Kernels that hold just what somebody needs: the choices, their files, and how one is made.
+
+A file is folded from a room's complete kernel, which is read and not imported. The build publishes
+those of `PUBLISHED`; `make your-kernel` folds any other.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import hashlib
+import itertools
+import json
+import re
+import subprocess
+import sys
+import textwrap
+from collections import namedtuple
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+
+from snippets._lab.rooms import UnknownName
+from snippets._site import fold, listings
+from snippets._site.program import SOME, Choice, Code
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCE = Path("snippets/masks_and_packing/kernel.py")
+CHECK = Path("snippets/_site/self_check.py")
+CACHE = Path(".cache/your_kernel")
+GPUS = {  # generation → compute capabilities
+    "sm_80": ((8, 0), (8, 7)),
+    "sm_89": ((8, 6), (8, 9), (12, 0), (12, 1)),
+    "sm_90": ((9, 0),),
+    "sm_100": ((10, 0),),
+}
+MADE_BY = ("fold.py", "program.py", "wording.py", "your_kernel.py", "self_check.py")
+WIDTHS = (64, 128, 256)
+
+
+EXCLUDED = (("packed", "bias"), ("packed", "contiguous"))  # what no file holds both of
+
+
+class UnknownChoice(UnknownName):
+    """No such choice, or two that exclude each other."""
+
+
+@dataclass(frozen=True)
+class Ticks:
+    """What somebody needs."""
+
+    causal: bool = False  # no query sees a later key
+    window: bool = False  # a query sees only so many keys on each side
+    sinks: bool = False  # a learned score a head, without a value
+    packed: bool = False  # sequences of several lengths in one tensor
+    softcap: bool = False  # of scores
+    bias: bool = False  # added to scores
+    grouped: bool = False  # heads of queries share heads of keys
+    lse: bool = False  # the logsumexp of each row is returned, too
+    contiguous: bool = False  # all tensors are
+    D: int = 128
+    gpu: str = "sm_90"
+
+    def __post_init__(self) -> None:
+        for one, other in EXCLUDED:
+            if getattr(self, one) and getattr(self, other):
+                raise UnknownChoice(f"{one} goes without {other}")
+        if self.D % 8 or not 16 <= self.D <= 256 or self.gpu not in GPUS:
+            known = f"D 16 to 256 in steps of 8; GPU {', '.join(GPUS)}"
+            raise UnknownChoice(f"D {self.D} on {self.gpu}; allowed: {known}")
+
+    @property
+    def on(self) -> list[str]:
+        """The features that are ticked."""
+        return [x.name for x in fields(self) if getattr(self, x.name) is True]
+
+    @property
+    def name(self) -> str:
+        """The file's name, without its end."""
+        return "_".join([*(self.on or ["plain"]), f"d{self.D}", self.gpu])
+
+    @property
+    def command(self) -> str:
+        """What folds the file."""
+        asked = [f"{name.upper()}=1" for name in self.on]
+        return " ".join(["make your-kernel", *asked, f"D={self.D}", f"GPU={self.gpu}"])
+
+
+# What the page calls them.
+LABELS = {
+    "causal": "causal",
+    "window": "sliding window",
+    "sinks": "sinks",
+    "packed": "packed sequences",
+    "softcap": "soft cap",
+    "bias": "bias",
+    "grouped": "grouped heads",
+    "lse": "log-sum-exp",
+    "contiguous": "contiguous tensors only",
+}
+CARDS = {
+    "sm_80": "A100, A30",
+    "sm_89": "RTX 30, 40, 50; L4, L40",
+    "sm_90": "H100, H200",
+    "sm_100": "B200",
+}
+PLACE = "<!-- popular kernels -->"
+FEATURES = [x.name for x in fields(Ticks) if x.type == "bool"]
+# What people ask for, by its name.
+POPULAR = {
+    "Llama 3, Qwen 3, Mistral: prefill": Ticks(causal=True, grouped=True),
+    "the same, all tensors contiguous": Ticks(causal=True, grouped=True, contiguous=True),
+    "gpt-oss: window and sinks": Ticks(causal=True, window=True, sinks=True, grouped=True, D=64),
+    "packed training batches": Ticks(causal=True, grouped=True, packed=True, lse=True),
+    "Gemma 2: window and soft cap": Ticks(
+        causal=True, window=True, softcap=True, grouped=True, D=256
+    ),
+    "GPT-2: causal, one head of keys each": Ticks(causal=True, D=64),
+    "encoders, diffusion: no mask": Ticks(D=64),
+    "T5, ALiBi: a bias": Ticks(bias=True, D=64),
+    "training: causal, with logsumexp": Ticks(causal=True, lse=True),
+}
+
+
+def cover() -> list[Ticks]:
+    """Choices in which any two ticks meet in each of their values, where a file can hold both."""
+    values: dict[str, tuple[Any, ...]] = {name: (False, True) for name in FEATURES}
+    values |= {"D": WIDTHS, "gpu": tuple(GPUS)}
+    couples = itertools.combinations([(name, x) for name in values for x in values[name]], 2)
+    missing = {frozenset(x) for x in couples if x[0][0] != x[1][0] and _possible(dict(x))}
+    found = []
+    while missing:
+        chosen = dict(min(missing, key=lambda pair: sorted(map(str, pair))))
+        for name, options in values.items():
+            if name not in chosen:
+                more = [chosen | {name: x} for x in options]
+                chosen = max(filter(_possible, more), key=lambda x: len(missing & _couples(x)))
+        missing -= _couples(chosen)
+        found.append(Ticks(**chosen))
+    return found
+
+
+def _couples(chosen: Mapping[str, Any]) -> set[frozenset[tuple[str, Any]]]:
+    return {frozenset(x) for x in itertools.combinations(chosen.items(), 2)}
+
+
+def _possible(chosen: Mapping[str, Any]) -> bool:
+    try:
+        Ticks(**chosen)
+    except UnknownChoice:
+        return False
+    return True
+
+
+@functools.cache
+def published() -> dict[str, Ticks]:
+    """Each file that the build publishes: what is popular, on two generations, and the cover."""
+    popular = [replace(x, gpu=gpu) for x in POPULAR.values() for gpu in ("sm_90", "sm_80")]
+    return {x.name: x for x in [*popular, *cover()]}
+
+
+# What a choice says of the file.
+
+
+def choice(ticks: Ticks, source: str) -> Choice:
+    """The ticks, as the partial evaluator takes them."""
+    off = {name: not getattr(ticks, name) for name in FEATURES}
+    given: dict[str, dict[str, object]] = {
+        "attention": {
+            "causal": ticks.causal,
+            "align": "bottom_right",
+            "window": SOME if ticks.window else (None, None),
+            **{name: None if off[name] else SOME for name in ("sinks", "softcap", "bias")},
+            **{f"cu_seqlens_{x}": SOME if ticks.packed else None for x in "qk"},
+            "return_lse": ticks.lse,
+            "tile": Code("TILE"),
+        },
+        "_visible": {"left": SOME, "right": SOME} if ticks.window else {},
+        "_problem": {"tile": Code("TILE")},
+        "_strides": {"x": SOME},
+        "main": {name: getattr(ticks, name) for name in (*FEATURES, "D")},
+    }
+    hopper = ticks.gpu in ("sm_90", "sm_100")
+    if not hopper or ticks.contiguous or ticks.packed:
+        given["_problem"]["use_tma"] = hopper and not ticks.packed
+    given["_can_use_tma"] = {"hopper": True}
+    facts = {"D": ticks.D, "BLOCK_D": 1 << (ticks.D - 1).bit_length()}
+    words = {
+        "window": ("window", "windows"), "sinks": ("sink", "sinks"), "bias": ("bias",),
+        "packed": ("packed", "Packed", "packing"), "softcap": ("soft cap", "softcap"),
+        "lse": ("logsumexp",), "causal": ("causal",), "grouped": ("groups",),
+    }  # fmt: skip
+    gone = (word for name in words if off[name] for word in words[name])
+    return Choice(
+        ("attention",), given, facts, tuple(_texts(ticks, source)), ("gfx942", "7.5", *gone)
+    )
+
+
+def _texts(ticks: Ticks, source: str) -> Iterator[tuple[str, str]]:
+    """What a file refuses beyond the complete kernel, and what goes with it: old, new."""
+    D, gpu = ticks.D, ticks.gpu
+    tile = _tile(ticks, source)
+    table = source[source.index("# Queries of a program,") : source.index("@triton.jit")]
+    fit = "the fastest on an H200" if gpu == "sm_90" else f"fits {gpu}, not timed"
+    yield (
+        table,
+        (
+            "# Queries of a program, keys of an iteration, warps, iterations that load at once.\n"
+            'Tile = namedtuple("Tile", "BLOCK_M BLOCK_N num_warps num_stages")\n'
+            f"TILE = Tile({', '.join(map(str, tile[:4]))})  # {fit}\n"
+            f"GPUS = {GPUS[gpu]}  # compute capabilities that it is for\n\n\n"
+        ),
+    )
+    yield "and tile.warp_specialize and", f"and {tile.warp_specialize} and"
+    yield "torch.float16, torch.bfloat16, torch.float32)", "torch.float16, torch.bfloat16)"
+    yield "q.dtype == torch.float32 or (scale or 0) > 1", "False"
+    yield '("scale", scale, -64, 64)', '("scale", scale, -64, 0)'
+    yield (
+        "as flash_attention computes it, with the masks and terms that models add",
+        ("on tensor cores; no matrix of scores ever exists"),
+    )
+    yield "from 2^-64 to 2^64", "from 2^-64 to 1"
+    yield (
+        "float16, bfloat16 or float32 (on CUDA cores); D 16 to 256 in steps of 8;",
+        (f"float16 or bfloat16; D {D};"),
+    )
+    yield "if D % 8 or not 16 <= D <= 256:", f"if D != {D}:"
+    yield "allowed: 16 to 256 in steps of 8", f"allowed: {D}"
+    start = source.index("    gpu = _architecture(q.device)\n")
+    yield (
+        source[start : source.index("\n\n\n", start)],
+        (
+            "    if q.is_cuda and torch.cuda.get_device_capability(q.device) not in GPUS:\n"
+            '        yield ValueError(f"q is on another generation of GPUs; allowed: {GPUS}")'
+        ),
+    )
+    if not ticks.bias:
+        yield '**_strides("b", bias)', '"stride_bb": None, "stride_bh": None, "stride_bm": None'
+    yield "[row for row in maybe if row[1] is not None]", "maybe"
+    if ticks.window:
+        yield (
+            "x is None or (type(x) is int and 0 <= x < 2**30)",
+            "type(x) is int and 0 <= x < 2**30",
+        )
+        yield "allowed: two of None and whole numbers from 0", "allowed: two whole numbers from 0"
+    if ticks.contiguous:
+        yield "x.stride()[-1:] != (1,)", "not x.is_contiguous() or x.data_ptr() % 16"
+        said = ("no size 0, the last stride 1", "the last 1, others any")  # of two versions
+        yield next(x for x in said if x in source), "contiguous, at a multiple of 16 bytes"
+        yield "Any strides, but the D columns of a row lie side by side.", "Contiguous."
+    if not ticks.grouped:
+        yield "hk = h // G", "hk = h"
+        yield "if H % Hkv:", "if H != Hkv:"
+        yield "allowed: a multiple of k's", "allowed: as many"
+        yield "k, v: [..., Hkv, N, D], H a multiple of Hkv", "k, v: [..., H, N, D]"
+    own = (ROOT / CHECK).read_text("utf-8")
+    end = source.index('\n\nif __name__ == "__main__":\n    raise')
+    yield source[source.index("def main():") : end], own[own.index("def main(") :]
+
+
+def _tile(ticks: Ticks, source: str) -> Any:
+    """The row of the table for these ticks."""
+    names = {"Tile", "HOPPER_128", "TILE_CONFIGS"}
+    found: dict[str, Any] = {"namedtuple": namedtuple}
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") in names:
+            exec(ast.unparse(node), found)  # noqa: S102 - ours: a table of numbers
+    rows = found["TILE_CONFIGS"][ticks.gpu]
+    tiles = rows[min(width for width in rows if width >= ticks.D)]
+    branches = any(
+        (ticks.causal, ticks.window, ticks.sinks, ticks.packed, ticks.softcap, ticks.bias)
+    )
+    return tiles if isinstance(tiles, found["Tile"]) else tiles[branches]
+
+
+def _docstring(ticks: Ticks) -> str:
+    words = {"lse": "with logsumexp", "softcap": "soft cap", "grouped": "grouped heads"}
+    what = ", ".join(words.get(name, name) for name in ticks.on) or "no mask"
+    parts = (
+        f"Attention, forward: {what}.",
+        f"For {ticks.D} columns, float16 or bfloat16, on {ticks.gpu}. Run it alone: it checks "
+        "itself against PyTorch, on a CPU too. Needs torch >= 2.11 and triton >= 3.6. Made from "
+        f"*Attention, Measured*, MIT license, by {ticks.command}",
+    )
+    return "\n\n".join(textwrap.fill(x, 97, break_on_hyphens=False) for x in parts) + "\n"
+
+
+# Files.
+
+
+def source() -> str:
+    """The complete kernel, as the files call it."""
+    text = listings.without_markers((ROOT / SOURCE).read_text("utf-8"))
+    return text.replace("masks_and_packing", "attention")
+
+
+def made(ticks: Ticks) -> str:
+    """The file that holds these ticks and nothing else, from the cache if it is there."""
+    whole = source()
+    code = [(ROOT / "snippets/_site" / name).read_bytes() for name in MADE_BY]
+    key = hashlib.sha256(b"".join([*code, whole.encode(), repr(ticks).encode()])).hexdigest()
+    path = ROOT / CACHE / f"{key[:32]}.py"
+    if not path.exists():
+        text = fold.fold(whole, choice(ticks, whole))
+        head = f'"""{_docstring(ticks)}"""'
+        text = formatted(re.sub(r'^""".*?"""', lambda _: head, text, count=1, flags=re.DOTALL))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.with_suffix(".part").write_text(text, "utf-8")
+        path.with_suffix(".part").replace(path)
+    return path.read_text("utf-8")
+
+
+def formatted(text: str) -> str:
+    """A file as ruff lays it out."""
+    ruff = [sys.executable, "-m", "ruff", "format", "--stdin-filename", str(SOURCE), "-"]
+    done = subprocess.run(ruff, input=text, capture_output=True, text=True, cwd=ROOT, check=True)
+    return done.stdout
+
+
+def asked(words: Sequence[str]) -> Ticks:
+    """The ticks that a command names: CAUSAL, D=128, GPU=sm_80."""
+    given: dict[str, Any] = {}
+    for word in words:
+        name, _, value = word.lower().partition("=")
+        given["D" if name == "d" else name] = int(value) if name == "d" else value or True
+    unknown = given.keys() - {x.name for x in fields(Ticks)}
+    if unknown:
+        raise UnknownChoice(f"{', '.join(unknown)}: one of {', '.join(FEATURES)}, D, GPU is meant")
+    return Ticks(**given)
+
+
+def code_lines(text: str) -> int:
+    """Lines of code: without empty ones, comments and docstrings."""
+    said = {
+        line
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)
+    }
+    lines = enumerate(text.splitlines(), 1)
+    return sum(bool(x.strip()) and x.strip()[0] != "#" and at not in said for at, x in lines)
+
+
+# The site.
+
+
+def add(files: Files, config: MkDocsConfig) -> None:
+    """Publish the files, and the list from which the page's widget chooses."""
+    listed = []
+    every = published().values()
+    with ProcessPoolExecutor() as pool:  # a folded file is kept: only the first build is long
+        for ticks, text in zip(every, pool.map(made, every), strict=True):
+            row = {"name": ticks.name, "on": ticks.on, "D": ticks.D, "gpu": ticks.gpu}
+            listed.append(row | {"lines": code_lines(text)})
+            files.append(File.generated(config, f"your_kernel/{ticks.name}.py", content=text))
+    data = {"features": LABELS, "excluded": EXCLUDED, "D": WIDTHS, "gpus": CARDS, "files": listed}
+    text = json.dumps(data, ensure_ascii=False)
+    files.append(File.generated(config, "your_kernel/files.json", content=text))
+
+
+def shown(markdown: str) -> str:
+    """A page's Markdown with the table of what is popular, where it is asked for."""
+    if PLACE not in markdown:
+        return markdown
+    rows = ["| For | The file | Lines of code | Rate |", "| --- | --- | --: | --- |"]
+    for title, ticks in POPULAR.items():
+        lines = code_lines(made(ticks))
+        link = f"[{ticks.name}.py](your_kernel/{ticks.name}.py){{ download }}"
+        rows.append(f"| {title} | {link} | {lines} | not measured |")
+    source = "[All files](your_kernel/files.json){ .am-source }"
+    return markdown.replace(PLACE, "\n".join([*rows, "", source]))

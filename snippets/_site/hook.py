@@ -211,7 +211,7 @@ def on_post_build(config: MkDocsConfig) -> None:
     notebooks.publish(config)
     site = Path(config.site_dir)
     try:
-        search.pack(site, Path(config.docs_dir) / glossary.PAGE, export.order())
+        search.pack(site, Path(config.docs_dir) / glossary.PAGE, list(export.titles()))
         packing.pack(site, config.extra_css, served=_command == ["serve"])
     except packing.PackingError as error:
         raise PluginError(str(error)) from error

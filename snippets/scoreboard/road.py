@@ -416,7 +416,7 @@ def player(
     last = rows[-1]
     return "\n".join(
         [
-            f'<div class="am-player" data-widget="road" style="--am-hue:'
+            f'<div class="am-way" data-widget="road" style="--am-hue:'
             f'{identity(names[-1]).color}" markdown>',
             f'<ol class="am-stops">{"".join(labels)}</ol>',
             f'<div class="am-program">{drawing()}</div>',

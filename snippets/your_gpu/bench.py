@@ -458,6 +458,15 @@ POINTS = [
         pattern=r"wgmma\.mma_async\S*\.m64n128k16",
         python="return warpgroup_mma(q_tile, ",
     ),
+    Point(
+        room="masks_and_packing",
+        dtype="float16",
+        shapes=QKV,
+        options={"softcap": 20.0},
+        claim="a soft cap: tanh is no instruction that keeps its digits, so it comes from exp2",
+        pattern=r"ex2\.approx",
+        python="return 1.0 - 2.0 / (1.0 + tl.exp2(",
+    ),
 ]
 
 

@@ -103,9 +103,9 @@ def kernels(results):
                 _refused_altogether(rows) == ({"hopper_attention"} if target != "sm_90" else set())
                 for target, rows in by_target.items()
             ),
-            f"{PAGE}: Only `flash_attention` refuses bfloat16, and only on the T4": all(
+            f"{PAGE}: `flash_attention` and `masks_and_packing` refuse bfloat16, and only": all(
                 _unable([r for r in rows if r["dtype"] == "bfloat16"]) - _refused_altogether(rows)
-                == ({"flash_attention"} if target == "sm_75" else set())
+                == ({"flash_attention", "masks_and_packing"} if target == "sm_75" else set())
                 for target, rows in by_target.items()
             ),
             f"{PAGE}: `tiled_attention` spills on every card": all(

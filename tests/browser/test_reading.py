@@ -196,7 +196,7 @@ def test_the_front_page_says_in_one_screen_what_it_is_and_where_to_begin(open_pa
     page.goto(site)
     start = page.locator(".am-hero .md-button--primary")
     assert start.get_attribute("href") == page.locator(".am-rungs a").first.get_attribute("href")
-    parts = ["h1", ".am-lead", ".md-button >> nth=1", ".am-player > input", ".am-clock p"]
+    parts = ["h1", ".am-lead", ".md-button >> nth=1", ".am-way > input", ".am-clock p"]
     for part in parts if viewport == PHONE else [*parts, ".am-clock", ".am-stop.am-now pre"]:
         box = page.locator(part).first.bounding_box()
         assert 0 < box["y"] <= viewport["height"] - box["height"], part

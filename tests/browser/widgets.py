@@ -135,7 +135,7 @@ WIDGETS = {
     ),
     "road": Widget(
         page="",
-        box=".am-player",
+        box=".am-way",
         ready=SLIDER,
         says="[data-part=time]",
         key="ArrowLeft",

@@ -502,8 +502,8 @@ def _refusals(
         yield ValueError(f"q is on {q.device}; allowed: a GPU, or a CPU with TRITON_INTERPRET=1")
     gpu = _architecture(q.device)
     if D > max(TILE_CONFIGS.get(gpu, [0])) or (gpu, q.dtype) == ("sm_75", torch.bfloat16):
-        allowed = "sm_75 for 128 columns of float16 or float32, or a newer GPU"
-        yield ValueError(f"q is {q.dtype} with {D} columns on {gpu}; allowed: {allowed}")
+        needs = "sm_75 for 128 columns of float16 or float32, or a newer GPU"
+        yield ValueError(f"q is {q.dtype} with {D} columns on {gpu}; allowed: {needs}")
 
 
 def main():

@@ -1,6 +1,6 @@
 """Wrong variants of kernel.py and backward.py: mistakes people make with masks and packing."""
 
-from snippets._lab.judge.mutants import Mutant
+from snippets._lab.judge.mutants import Mutant, Slip
 
 BACKWARD = "backward.py"
 
@@ -37,8 +37,8 @@ MUTANTS = [
     ),
     Mutant(
         "mask off by one",
-        "last_key = tl.minimum(last_key, offs_m + causal_offset)",
-        "last_key = tl.minimum(last_key, offs_m + causal_offset + 1)",
+        "limits = [None if right is None else corner + right, ",
+        "limits = [None if right is None else corner + right + 1, ",
         "The causal mask is off by one: a query sees one key of its future.",
     ),
     Mutant(
@@ -192,3 +192,18 @@ MUTANTS = [
         BACKWARD,
     ),
 ]
+
+PLAYGROUND: dict[str, list[str | Slip]] = {
+    "kernel.py:_masks_and_packing_kernel": [
+        Slip("keys not transposed", "tl.dot(q_tile, k_tile.T, ", "tl.dot(q_tile, k_tile, "),
+        Slip("exp in place of exp2", "p = tl.exp2(", "p = tl.exp("),
+        "accumulator not rescaled",
+        "window off by one",
+        "window without a mask",
+        "one tile too few",
+        "sink times scale",
+        "sink not in the sum",
+        Slip("sink of the first head", "tl.load(sinks_ptr + h)", "tl.load(sinks_ptr)"),
+        "cap after the mask's scale",
+    ],
+}

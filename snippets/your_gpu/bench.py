@@ -46,6 +46,7 @@ CASES = {
         *((keys, 64, False) for keys in (4096, 32_768)),
     ],
     "flash_attention": [(1024, D, causal) for causal in (False, True) for D in WIDTHS],
+    "masks_and_packing": [(1024, D, causal) for causal in (False, True) for D in WIDTHS],
     "hopper_attention": [
         *((keys, 64, False) for keys in (1024, 2560, 16_384)),
         (1024, 128, False),

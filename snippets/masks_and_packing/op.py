@@ -22,7 +22,9 @@ def masked_attention(
     Source: Dao et al. 2022, https://arxiv.org/abs/2205.14135, algorithms 1 and 4
 
     Args:
-        All as masks_and_packing takes it; scale at most 2^8 where gradients are wanted.
+        q, k, v, scale, causal, align, window, sinks, softcap, bias, cu_seqlens_q, cu_seqlens_k:
+            as masks_and_packing takes them; scale at most 2^8 where gradients are wanted.
+        return_lse: also return the logsumexp of each row.
 
     Returns:
         [..., H, M, D], packed [total, H, D], in q's dtype; with return_lse also [..., H, M], packed

@@ -3,7 +3,7 @@
 import torch
 
 from snippets._lab.judge.oracle import make_qkv
-from snippets._lab.judge.problems import attention, draw, launched
+from snippets._lab.judge.problems import Problem, attention, draw, launched
 from snippets._lab.probe.launches import on_the_lattice
 
 from . import checks
@@ -11,20 +11,40 @@ from . import checks
 SINKS = torch.tensor([1.5, -1.0])
 
 
-def masked(name, title, M, N, **options):
+def masked(name, title, M, N, groups=1, large=1, **options):
     """Two heads of float32; allowed are a few roundings of the scores, as float32 makes them."""
     q, k, v = (on_the_lattice(x) for x in make_qkv(1, 2, M=M, N=N, D=16, seed=M + N))
-    want, _ = checks.attend(q.double(), k.double(), v.double(), **options)
-    inputs = {"q": q, "k": k, "v": v}
-    return launched("masks_and_packing", name, title, inputs, [want], [1e-5], **options)
+    q, k, v = q * large, k[:, : 2 // groups], v[:, : 2 // groups]
+    if "cu_seqlens_q" in options:
+        q, k, v = (x[0].transpose(0, 1).contiguous() for x in (q, k, v))
+    attend = checks.attend_packed if "cu_seqlens_q" in options else checks.attend
+    want, _ = attend(q.double(), k.double(), v.double(), **options)
+    more = {x: options.pop(x) for x in [*options] if isinstance(options[x], torch.Tensor)}
+    inputs = {"q": q, "k": k, "v": v} | more
+
+    def call(module, given):
+        named = dict(given)
+        tensors = [named.pop(name) for name in "qkv"]
+        return module.masks_and_packing(*tensors, **named, **options)
+
+    return Problem(name, title, inputs, call, [want], [1e-5], group="masks_and_packing")
 
 
 def problems():
-    yield from attention("masks_and_packing", only=["plain", "causal_more"])
+    yield from attention("masks_and_packing", only=["plain", "causal_more", "grouped"])
     yield masked("window", "a causal window of 4 keys", 9, 9, causal=True, window=(3, None))
     yield masked("sides", "2 keys to the left and 1 to the right", 7, 12, window=(2, 1))
     yield masked("tiles", "a window that skips tiles", 70, 70, causal=True, window=(5, None))
     yield masked("sinks", "a sink for each head", 5, 9, sinks=SINKS)
+    yield masked("groups", "two heads that share keys, each with its sink", 5, 9, 2, sinks=SINKS)
+    yield masked("large", "scores beyond what exp can hold", 5, 9, large=64)
+    bias = draw(2, 1, 9, seed=3)[None].repeat(1, 1, 1, 1)
+    yield masked("bias", "a bias for each head and key", 5, 9, bias=bias)
+    ends = {
+        f"cu_seqlens_{x}": torch.tensor(e).int()
+        for x, e in (("q", [0, 3, 4, 9]), ("k", [0, 5, 9, 16]))
+    }
+    yield masked("packed", "three sequences in one launch", 9, 16, causal=True, **ends)
     yield masked("cap", "scores capped at 2", 5, 9, softcap=2.0)
     for name, title, (M, N), prefix in (
         ("plain", "6 queries, 6 keys, a prefix of 2", (6, 6), 2),

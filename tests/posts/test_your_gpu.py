@@ -267,10 +267,8 @@ def test_every_configuration_a_launcher_can_choose_is_recorded(target):
             wanted = set(constants(table, target))
             if target == "sm_75" and room == "composed_attention":
                 wanted = set(constants({"float32": table["float32"]}, target))
-            if target == "sm_75" and room in (
-                "flash_attention",
-                "masks_and_packing",
-            ):  # float32's row of 256 is refused
+            if target == "sm_75" and room in ("flash_attention", "masks_and_packing"):
+                # float32's row of 256 is refused
                 wanted.remove(table["float32"][256][:2])
             if target == "gfx942" and room == "composed_attention":
                 wanted.remove((128, 256))  # its steps in flight are more than the shared memory

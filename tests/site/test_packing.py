@@ -144,10 +144,8 @@ def test_a_widget_has_a_page_that_asks_for_it():
     folder = ROOT / "docs/assets/javascripts/widgets"
     there = {path.stem for path in folder.glob("*.js")}
     assert {path.stem for path in folder.glob("*.css")} <= there
-    posts = [
-        *(ROOT / "docs").glob("*.md"),
-        *(ROOT / "docs").glob("[pl]*/*.md"),
-    ]  # a prediction stands in a post's own text
-    sources = [*(ROOT / "snippets").rglob("*.py"), *posts]
+    docs = ROOT / "docs"
+    pages = [*docs.glob("*.md"), *docs.glob("[pl]*/*.md")]  # a prediction stands in a post's text
+    sources = [*(ROOT / "snippets").rglob("*.py"), *pages]
     wanted = re.compile(r'data-widget="(\w+)"')
     assert {name for path in sources for name in wanted.findall(path.read_text("utf-8"))} == there

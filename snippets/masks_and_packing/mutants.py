@@ -1,6 +1,6 @@
 """Wrong variants of kernel.py and backward.py: mistakes people make with masks and packing."""
 
-from snippets._lab.judge.mutants import Mutant, Slip
+from snippets._lab.judge.mutants import Mutant
 
 BACKWARD = "backward.py"
 
@@ -193,17 +193,17 @@ MUTANTS = [
     ),
 ]
 
-PLAYGROUND: dict[str, list[str | Slip]] = {
+PLAYGROUND: dict[str, list[str]] = {
     "kernel.py:_masks_and_packing_kernel": [
-        Slip("keys not transposed", "tl.dot(q_tile, k_tile.T, ", "tl.dot(q_tile, k_tile, "),
-        Slip("exp in place of exp2", "p = tl.exp2(", "p = tl.exp("),
+        "mean of V",
+        "max not subtracted",
         "accumulator not rescaled",
         "window off by one",
         "window without a mask",
         "one tile too few",
         "sink times scale",
         "sink not in the sum",
-        Slip("sink of the first head", "tl.load(sinks_ptr + h)", "tl.load(sinks_ptr)"),
+        "sink of the wrong head",
         "cap after the mask's scale",
     ],
 }

@@ -70,6 +70,7 @@ def write(config: MkDocsConfig) -> None:
     """Write a page at each address that a page `replaces`."""
     for page in listings.pages():
         for old in page.meta.get("replaces", ()):
-            for part in ("", "numbers/"):
-                path = f"{old}/{part}index.html"
+            file = old.endswith(".html")  # a file's view, which has no page of numbers
+            for part in ("",) if file else ("", "numbers/"):
+                path = old if file else f"{old}/{part}index.html"
                 listings.write_page(config, path, "replaced.html", page, address=page.url + part)

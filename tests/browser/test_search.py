@@ -34,7 +34,9 @@ QUESTIONS = {
     "backward dq atomic": "hopper_backward#writer flash_backward#dq",
     "flash atention": "flash_attention glossary#flashattention",
     "tensor core accumulate precision": "flash_attention#two-lines errors#float32-* glossary#tf32",
-    "sliding window": "glossary#other-masks",
+    "sliding window": "masks_and_packing#window masks_and_packing",
+    "attention sink": "masks_and_packing#sink",
+    "varlen cu_seqlens": "masks_and_packing#packed",
     "install": "*install* index#how-do-i-measure-my-card",
     "num_warps num_stages": "tile_sizes#t* flash_attention#steps basic_attention#num-warps",
     "roofline": "glossary#roofline find_the_bottleneck#ceilings attention_memory#memory-bound",
@@ -137,7 +139,7 @@ def test_nineteen_of_twenty_questions_find_their_section(searched, site):
     assert less & {*missed} == set(), "found before what answers"
 
 
-@pytest.mark.parametrize("words", ["quantization", "amd rocm", "sliding window attention"])
+@pytest.mark.parametrize("words", ["quantization", "amd rocm", "sparse attention"])
 def test_what_is_not_covered_says_so_and_what_comes_nearest(searched, words):
     ask(searched, words)
     above = searched.locator(".am-hit small").all_inner_texts()

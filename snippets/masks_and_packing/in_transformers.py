@@ -1,4 +1,4 @@
-"""flash_attention inside the models of Hugging Face's transformers library, 5.17 or newer.
+"""masks_and_packing inside the models of Hugging Face's transformers library, 5.17 or newer.
 
 A call gives what eager attention gives, or is refused with a sentence that says why.
 """
@@ -7,7 +7,7 @@ import torch
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import prepare_padding_mask, sdpa_mask
 
-from .kernel import flash_attention
+from .kernel import masks_and_packing
 
 NAME = "attention_measured"  # AutoModel.from_pretrained(path, attn_implementation=NAME)
 OTHERWISE = "model.set_attn_implementation('sdpa') or 'eager' takes the rest"
@@ -26,14 +26,19 @@ HARMLESS = {
 def attend(module, query, key, value, attention_mask, *, scaling=None, dropout=0.0, **options):
     """What a model calls: query [B, H, M, D] → ([B, M, H, D], None); the mask of visible_keys."""
     parts = _parts(module, query, key, attention_mask, options)
-    _check_options(module, parts, dropout, options)
+    sinks = options.pop("s_aux", getattr(module, "sinks", None))
+    terms = {"scale": scaling, "softcap": options.pop("softcap", None)}
+    terms["sinks"] = sinks if sinks is None else sinks.float().contiguous()
+    _check_options(parts, dropout, options)
     out = torch.zeros_like(query)  # what a query that sees no key keeps: it is padding
     for b, kept, pieces in parts:
         k, v = key[b, :, kept], value[b, :, kept]
-        for queries, keys, causal in pieces:
+        for queries, keys, causal, left in pieces:
             x = query[b, :, queries], k[:, :, keys], v[:, :, keys]
             try:
-                out[b, :, queries] = flash_attention(*x, scale=scaling, causal=causal)
+                out[b, :, queries] = masks_and_packing(
+                    *x, causal=causal, window=(left, None), **terms
+                )
             except (TypeError, ValueError) as error:  # of shapes, dtypes, gradients
                 raise type(error)(f"{error}; {OTHERWISE}") from None
     return out.transpose(1, 2).contiguous(), None
@@ -52,7 +57,7 @@ def visible_keys(batch_size, q_length, kv_length, q_offset=0, kv_offset=0, **opt
         seen = sdpa_mask(*size, q_offset=q_offset + m, kv_offset=kv_offset, **options)[:, 0]
         runs.append(_runs(seen, kept, m))  # [B, a part of M, 2]
     mask = torch.empty(batch_size, 1, q_length, kv_length, device="meta").as_subclass(Visible)
-    mask.parts = _sequences(torch.cat(runs, dim=1), kept, options)
+    mask.parts = _sequences(torch.cat(runs, dim=1), kept)
     return mask
 
 
@@ -102,26 +107,27 @@ def _runs(seen, kept, start):
     return torch.cat([begin, begin + count], dim=-1)
 
 
-def _cut(runs, options):
-    """Yield (queries, keys, causal): as many queries of a sequence as one launch can compute."""
-    start, before = 0, None
+def _cut(runs):
+    """Yield (queries, keys, causal, left) of each launch: as many queries as it can compute."""
+    start = 0
     while start < len(runs):
         first, end = runs[start]
-        causal = runs[start + 1 : start + 2] == [[first, end + 1]]  # each sees one key more
+        following = runs[start + 1 : start + 2]
+        slides = following == [[first + 1, end + 1]]  # a window: each sees the next key for one
+        causal = slides or following == [[first, end + 1]]  # each sees one key more
         stop = start + 1
-        while stop < len(runs) and runs[stop] == [first, end + causal * (stop - start)]:
+        while stop < len(runs) and runs[stop] == [
+            first + slides * (stop - start),
+            end + causal * (stop - start),
+        ]:
             stop += 1
         if first < end:
             keys = slice(first, end + causal * (stop - start - 1))
-            if before and before.start < keys.start < before.stop:
-                size = f"sliding_window is {options.get('local_size')}, less than the text"
-                raise ValueError(f"{size}; longer is allowed; {OTHERWISE}")
-            yield slice(start, stop), keys, causal
-            before = keys
+            yield slice(start, stop), keys, causal, (end - first - 1 if slides else None)
         start = stop
 
 
-def _sequences(runs, kept, options):
+def _sequences(runs, kept):
     """(sequences, keys without padding, pieces of _cut): one for all, if they are alike."""
     alike = bool((runs == runs[:1]).all() and (kept == kept[:1]).all())
     parts = []
@@ -132,7 +138,7 @@ def _sequences(runs, kept, options):
         first, last = keys[0].item(), keys[-1].item()
         if last - first + 1 == len(keys):
             keys = slice(first, last + 1)  # a view; padding in between costs a copy
-        parts.append((slice(None) if alike else slice(b, b + 1), keys, [*_cut(rows, options)]))
+        parts.append((slice(None) if alike else slice(b, b + 1), keys, [*_cut(rows)]))
     return parts
 
 
@@ -145,7 +151,7 @@ def _parts(module, query, key, attention_mask, options):
             raise ValueError(
                 f"attention_mask is None and is_causal True; False is allowed; {OTHERWISE}"
             )
-        return [(slice(None), slice(None), [(slice(0, M), slice(0, N), False)])]
+        return [(slice(None), slice(None), [(slice(0, M), slice(0, N), False, None)])]
     shape = tuple(attention_mask.shape)
     if getattr(attention_mask, "parts", None) is None:
         raise ValueError(
@@ -160,12 +166,12 @@ def _parts(module, query, key, attention_mask, options):
     return attention_mask.parts
 
 
-def _check_options(module, parts, dropout, options):
-    """Raise for what a call asks of attention and flash_attention does not have."""
+def _check_options(parts, dropout, options):
+    """Raise for what a call asks of attention and masks_and_packing does not have."""
     if dropout:
-        raise ValueError(f"dropout is {dropout}; flash_attention has none, call model.eval()")
-    ends = [0, *(queries.stop for _, _, pieces in parts for queries, _, _ in pieces)]
-    for name, value in {"sinks": getattr(module, "sinks", None), **options}.items():
+        raise ValueError(f"dropout is {dropout}; masks_and_packing has none, call model.eval()")
+    ends = [0, *(queries.stop for _, _, pieces in parts for queries, *_ in pieces)]
+    for name, value in options.items():
         if name in HARMLESS or value is None or value is False:
             continue
         if name not in ("cu_seq_lens_q", "cu_seq_lens_k"):

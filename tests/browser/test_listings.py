@@ -25,6 +25,8 @@ def test_view_opens_a_highlighted_page_with_a_way_back(open_page, site):
     line = page.locator("#L20 a")
     line.click()
     assert page.url.endswith("#L20")
+    page.mouse.move(0, 0)
+    page.wait_for_function("() => !document.getAnimations().length")  # between two colors
     serious = [
         found["id"]
         for found in perhaps(

@@ -324,6 +324,7 @@ def test_a_wrong_answer_of_an_exercise_is_named_and_a_bug_only_when_asked(panel)
     mistake = tab.locator(".am-play-mistake")
     assert mistake.locator("strong").inner_text() == "The mistake: values not corrected"
     tab.get_by_text("Show a tested answer").wait_for()
+    tab.locator(".am-rung[data-rung='tiled_attention:rescale']").click()
     tab.locator(".am-edit[data-exercise='tiled_attention:rescale']").click()
     tab.get_by_role("button", name="Check").click()
     tab.locator(STATUS).filter(has_text=WRONG).wait_for()

@@ -271,7 +271,8 @@ def _tile(ticks: Ticks, source: str) -> Any:
         if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") in names:
             exec(ast.unparse(node), found)  # noqa: S102 - ours: a table of numbers
     rows = found["TILE_CONFIGS"][ticks.gpu]
-    tiles = rows[min(width for width in rows if width >= ticks.D)]
+    D = 256 if ticks.bias else ticks.D
+    tiles = rows[min(width for width in rows if width >= D)]
     branches = any(
         (ticks.causal, ticks.window, ticks.sinks, ticks.packed, ticks.softcap, ticks.bias)
     )

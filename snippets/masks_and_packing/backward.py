@@ -170,11 +170,9 @@ def _keys_kernel(
             dk, dv = _keys_step(
                 dk, dv, k_tile, v_tile, queries, b, h, tile * BLOCK_M, first_key, sizes, False, C
             )
-    begin, step = head.to(tl.int64) * N, 1
-    if PACKED:
-        begin, step = first_k.to(tl.int64) * (H // G) + hk, H // G
-    _store_rows(grad_k_ptr, dk * scale, begin, step, first_key, N, BLOCK_N, C)
-    _store_rows(grad_v_ptr, dv, begin, step, first_key, N, BLOCK_N, C)
+    at, heads = first_k if PACKED else None, H // G
+    _store_rows(grad_k_ptr, dk * scale, head, heads, at, first_key, N, BLOCK_N, C)
+    _store_rows(grad_v_ptr, dv, head, heads, at, first_key, N, BLOCK_N, C)
 
 
 class Rows(NamedTuple):
@@ -425,10 +423,8 @@ def _queries_kernel(
                 dq, q_tile, do_tile, lse_log2, delta, offs_m, k, v, bias, b, h, hk, start, sizes,
                 True, C,
             )  # fmt: skip
-    begin, step = head.to(tl.int64) * M, 1
-    if PACKED:
-        begin, step = first_q.to(tl.int64) * H + h, H
-    _store_rows(grad_q_ptr, dq * scale, begin, step, first, M, BLOCK_M, C)
+    at = first_q if PACKED else None
+    _store_rows(grad_q_ptr, dq * scale, head, H, at, first, M, BLOCK_M, C)
 
 
 @triton.jit
@@ -668,11 +664,15 @@ def _hide(
 def _store_rows(
     ptr,  # [rows, D]: contiguous
     grad,  # [BLOCK, BLOCK_D]
-    begin, step, first, num_rows, BLOCK: tl.constexpr, C: tl.constexpr,
+    head, heads, at, first, num_rows, BLOCK: tl.constexpr, C: tl.constexpr,
 ):  # fmt: skip
-    """Write the rows first … first + BLOCK - 1 of num_rows: row i stands at begin + i · step."""
+    """Write rows first … first + BLOCK - 1 of a head; packed, of the sequence from row `at` on."""
     offs_row, offs_d = first + tl.arange(0, BLOCK), tl.arange(0, C.BLOCK_D)
-    place = (begin + offs_row * step)[:, None] * C.D + offs_d[None, :]
+    if at is None:
+        place = (head.to(tl.int64) * num_rows + offs_row)[:, None] * C.D + offs_d[None, :]
+    else:
+        row = (at.to(tl.int64) + offs_row) * heads + head
+        place = row[:, None] * C.D + offs_d[None, :]
     mask = (offs_row < num_rows)[:, None] & (offs_d < C.D)[None, :]  # [BLOCK, BLOCK_D]
     tl.store(ptr + place, grad.to(ptr.dtype.element_ty), mask=mask)
 
@@ -722,7 +722,8 @@ def masks_and_packing_backward(
         strides |= dict(zip((f"stride_{name}{of}" for of in ("b", "h", rows)), steps, strict=True))
     strides["stride_sums"] = sums.stride(1)
     use_tma = not packed and _can_use_tma(q, k, v, grad_out)
-    for_keys, for_queries = _tiles(_architecture(q.device), q.dtype, D, limits[0] is not None)
+    width = D if bias is None else 256  # a tile of the bias needs room as well
+    for_keys, for_queries = _tiles(_architecture(q.device), q.dtype, width, limits[0] is not None)
     masked = packed or limits != [None, None] or N % for_queries.BLOCK_N != 0
     tiles = _tiles_of(M, for_queries.BLOCK_M, cu_seqlens_q)
     grad_q = q.new_empty(shapes[0])
@@ -888,7 +889,8 @@ def _architecture(device):
 def _tiles(architecture, dtype, D, causal):
     """The tile for dK and dV, and that for dQ: of the narrowest row that D columns fit in."""
     rows = TILES["float32" if dtype == torch.float32 else architecture]
-    for_keys, *for_queries = rows[min(width for width in rows if width >= D)]
+    row = min((width for width in rows if width >= D), default=max(rows))
+    for_keys, *for_queries = rows[row]
     return for_keys, for_queries[-1 if causal else 0]
 
 

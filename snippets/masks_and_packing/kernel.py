@@ -366,7 +366,9 @@ def _four_dimensions(x, packed):
 def _problem(q, k, v, bias, limits, cu_seqlens_q, align, scale, softcap, plain):
     """How many programs there are, their tile, and all that the kernel takes besides tensors."""
     (B, H, M, D), (_, Hkv, N, _), packed = q.shape, k.shape, cu_seqlens_q is not None
-    tile = _tile_config(_architecture(q.device), q.dtype, D, not plain or limits[0] is not None)
+    width = D if bias is None else 256  # a tile of the bias needs room as well
+    branches = not plain or limits[0] is not None
+    tile = _tile_config(_architecture(q.device), q.dtype, width, branches)
     use_tma = not packed and _can_use_tma(q, k, v)
     sequences = len(cu_seqlens_q) - 1 if packed else None
     tiles = M // tile.BLOCK_M + sequences + 1 if packed else triton.cdiv(M, tile.BLOCK_M)
@@ -420,9 +422,9 @@ def _architecture(device):
 
 
 def _tile_config(architecture, dtype, D, branches):
-    """The narrowest tile that D columns fit in."""
+    """The narrowest tile that D columns fit in, or the widest."""
     rows = TILE_CONFIGS["float32" if dtype == torch.float32 else architecture]
-    found = rows[min(width for width in rows if D <= width)]
+    found = rows[min((width for width in rows if D <= width), default=max(rows))]
     return found if isinstance(found, Tile) else found[branches]
 
 

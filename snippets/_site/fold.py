@@ -309,7 +309,7 @@ class _Function:
 
 
 def _atomic(node: Any, outer: Any) -> Any:
-    """A part in the place of the whole, in the parentheses of that if it may need them."""
+    """The part that replaces a whole, with the whole's parentheses if it may need them."""
     simple = (cst.Name, cst.BaseNumber, cst.BaseString, cst.Call, cst.Attribute, cst.Subscript)
     if isinstance(node, simple) or node.lpar or not outer.lpar:
         return node

@@ -38,7 +38,7 @@ def problems():
     yield masked("sinks", "a sink for each head", 5, 9, sinks=SINKS)
     yield masked("groups", "two heads that share keys, each with its sink", 5, 9, 2, sinks=SINKS)
     yield masked("large", "scores beyond what exp can hold", 5, 9, large=64)
-    bias = draw(2, 1, 9, seed=3)[None].repeat(1, 1, 1, 1)
+    bias = draw(1, 2, 1, 9, seed=2)
     yield masked("bias", "a bias for each head and key", 5, 9, bias=bias)
     ends = {
         f"cu_seqlens_{x}": torch.tensor(e).int()

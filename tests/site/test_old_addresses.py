@@ -64,7 +64,8 @@ class Site:
                 return page, anchor
             else:
                 path, anchor = urldefrag(link)
-            page = posixpath.normpath(posixpath.join(page, path)) + "/" * path.endswith("/")
+            folder = posixpath.dirname(page)
+            page = posixpath.normpath(posixpath.join(folder, path)) + "/" * path.endswith("/")
         return None
 
 
@@ -108,6 +109,7 @@ def test_an_anchor_is_followed_or_missed(tmp_path):
     (tmp_path / "b/index.html").write_text('<h2 id="new"></h2>')
     (tmp_path / "f").mkdir()
     (tmp_path / "f/index.html").write_text('<a class="am-replaced" href="../a/">a</a>')
+    (tmp_path / "f/g.html").write_text('<a class="am-replaced" href="../a/">a</a>')
     site = Site(tmp_path)
     assert site.end("a/", "old") == ("b/", "new")
     assert lost(site, "a/", ["gone", "x", "y", "old", "z"]) == [
@@ -116,6 +118,7 @@ def test_an_anchor_is_followed_or_missed(tmp_path):
         "/b.md#new: [z]",
     ]
     assert site.end("f/", "old") == ("b/", "new")
+    assert site.end("f/g.html", "old") == ("b/", "new")
     assert not site.end("f/", "gone")
     assert not site.end("c/", "old")
     assert not site.end("d/", "old")

@@ -103,7 +103,7 @@ def backward(lab):
 FILLED = "mbarrier.arrive(channels.dq.full.index(consumer), count=1)"
 ADD = "_reduce_add(sum_desc, [first + part, 0, 0], channels.dq.buffers.index(part))"
 START = "dq = _issue_dq(consumer, stage, channels, V)"
-ENDED = "dq, dv, _p = warpgroup_mma_wait(1, deps=[dq, dv, p])"
+ENDED = "dq, dv, _p = warpgroup_mma_wait(SUBS - 1, deps=[dq, dv, p])"
 WAITED_FOR = [(FILLED, f"{FILLED}\n    mbarrier.wait(channels.dq.empty.index(consumer), i & 1)")]
 IN_ROWS = [
     ("dq.reshape([4, 2, 8, PART // 8, 4, 2])", "dq.reshape([PART, 2, PART // 2])"),
@@ -111,10 +111,18 @@ IN_ROWS = [
     ("[D // 8, 4, 8, 4, 2, 2]", "[D // 32, BLOCK_M, 32]"),
     ("tl.permute(six, [1, 4, 2, 0, 3, 5])", "tl.permute(six, [1, 0, 2])"),
 ]
-DK = "dk = _issue_sum(ds, dk, channels.q, first + SUBS - 1)"
-DK_FIRST = [
-    (f"{START}\n    {DK}\n    {ENDED}", f"{DK}\n    {START}\n    {ENDED}".replace("(1", "(0"))
+DK_AT_ONCE = "if SUBS == 1:\n        dk = _issue_sum(ds, dk, channels.q, first)"
+DK_LATER = (
+    f"{START}\n    if SUBS > 1:\n        dk = _issue_sum(ds, dk, channels.q, first + SUBS - 1)"
+)
+OTHER_ORDER = [
+    (DK_AT_ONCE, DK_AT_ONCE.replace("== 1", "> 1").replace("first)", "first + SUBS - 1)")),
+    (DK_LATER, DK_LATER.replace("> 1", "== 1")),
+    (ENDED, ENDED.replace("SUBS - 1", "2 - SUBS")),
 ]
+NO_DK = [(DK_AT_ONCE, "pass"), (DK_LATER, START), (ENDED, ENDED.replace("SUBS - 1", "0"))]
+NO_EXP2 = [("return gl.exp2(st * prob.scale_log2", "return (st * prob.scale_log2")]
+NO_EXCHANGE = [("mbarrier.wait(channels.ds.full.index(stage.index), stage.phase)", "pass")]
 READ_LATE = [
     ("lse_log2 = _numbers(channels.q, first)\n    mbarrier", "mbarrier"),
     (
@@ -124,7 +132,7 @@ READ_LATE = [
 ]
 NO_DQ = [
     (START, "pass"),
-    (ENDED, "dv, _p = warpgroup_mma_wait(1, deps=[dv, p])"),
+    (ENDED, "dv, _p = warpgroup_mma_wait(SUBS - 1, deps=[dv, p])"),
     (
         "mbarrier.wait(channels.dq.empty.index(consumer), i & 1 ^ 1)\n    channels.dq.buffers"
         ".index(consumer).reshape([2 * PART, PART // 2]).store(_as_registers(dq))",
@@ -148,11 +156,14 @@ RUNGS = {
     "the kernel": Rung(),
     "dQ waited for": Rung(WAITED_FOR),  # its consumer goes on when it has been added
     "dQ in rows": Rung(IN_ROWS),  # two threads of a warp want the same banks
-    "dK before dQ": Rung(DK_FIRST),  # no product runs while dQ is stored
+    "dK and dQ exchanged": Rung(OTHER_ORDER),  # dK hides dQ's store, not the exchange, or reverse
     "logsumexp read late": Rung(READ_LATE),  # when the scores are there
     "K and V from shared memory": Rung(switches={"KV_IN_REGISTERS": False}, widths=(64,)),
     "dQ not added": Rung([(ADD, "pass")], right=False),  # all but the addition
     "no dQ": Rung(NO_DQ, right=False),  # four products of five
+    "no dK": Rung(NO_DK, right=False),  # another four
+    "no exp2": Rung(NO_EXP2, right=False),
+    "no wait for dS": Rung(NO_EXCHANGE, right=False),  # of the other consumer
 }
 
 

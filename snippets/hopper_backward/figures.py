@@ -27,16 +27,18 @@ def rungs(results):
     names = {}
     for row in rows:
         names.setdefault(row["implementation"].partition(", ")[2], row["implementation"])
-    ours, waited, not_added, no_dq = (
-        _reached(rows, rung) for rung in (KERNEL, WAITED, NOT_ADDED, NO_DQ)
+    ours, waited, not_added, no_dq, no_dk, no_exp2, no_wait = (
+        _reached(rows, rung)
+        for rung in (KERNEL, WAITED, NOT_ADDED, NO_DQ, "no dK", "no exp2", "no wait for dS")
     )
+    causal, exchanged = (_reached(rows, r, causal=True) for r in (KERNEL, "dK and dQ exchanged"))
     return Figure(
         finding=f"At D 128 and N {values(rows, 'N')[0]}, without a mask, the kernel does "
         f"{flops(ours)}. With a writer that adds nothing it does {flops(not_added)}.",
         caption="Longer is faster. bfloat16, N 4096, 16,384 tokens, in a run of its own. Five "
-        "products are counted as work, even where one is left out. The variants that do not add "
-        "dQ, or do not compute it, give a wrong dQ and show what these steps cost. K and V can "
-        "stay in registers at D 64 only.",
+        "products are counted as work, even where one is left out. The variants that leave "
+        "something out give wrong gradients and show what these steps cost. K and V can stay in "
+        "registers at D 64 only.",
         table=beside(rows, ["D", "causal"], names, RATE),
         plot=charts.bars(
             results,
@@ -49,6 +51,11 @@ def rungs(results):
             "ours": flops(ours),
             "waited": flops(waited),
             "no_dq": flops(no_dq),
+            "no_dk": flops(no_dk),
+            "no_exp2": flops(no_exp2),
+            "no_wait": flops(no_wait),
+            "causal": flops(causal),
+            "exchanged": flops(exchanged),
             "narrow": flops(_reached(rows, KERNEL, D=64)),
             "here": flops(_reached(rows, HERE, D=64)),
         },
@@ -56,16 +63,18 @@ def rungs(results):
             f"{PAGE}: A fifth or more: nothing of that consumer runs": ours > 1.2 * waited,
             f"{PAGE}: a writer that adds nothing is no faster": not_added < 1.02 * ours,
             f"{PAGE}: more than the missing fifth of the work explains": 0.8 * no_dq > ours,
+            f"{PAGE}: just as large, and without that one it does": ours < no_dk < no_dq,
+            f"{PAGE}: The other way around, the causal kernel of D 128 does": exchanged < causal,
         },
     )
 
 
-def _reached(rows, rung, D=128):
-    """The rate that a rung reaches without a mask."""
+def _reached(rows, rung, D=128, causal=False):
+    """The rate that a rung reaches."""
     (row,) = (
         r
         for r in rows
-        if r["implementation"] == f"{OURS}, {rung}" and r["D"] == D and not r["causal"]
+        if r["implementation"] == f"{OURS}, {rung}" and (r["D"], r["causal"]) == (D, causal)
     )
     return rate(row)
 

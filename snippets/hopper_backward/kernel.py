@@ -413,12 +413,15 @@ def _step(
         channels.ds.buffers.index(mine + 1).store(dst)
         ds = gl.convert_layout(dst, operand)
     # --8<-- [start:share]
+    if SUBS == 1:  # the product for dK hides that dS is exchanged
+        dk = _issue_sum(ds, dk, channels.q, first)
     fence_async_shared()
     mbarrier.arrive(channels.ds.full.index(stage.index), count=1)
     mbarrier.wait(channels.ds.full.index(stage.index), stage.phase)
     dq = _issue_dq(consumer, stage, channels, V)
-    dk = _issue_sum(ds, dk, channels.q, first + SUBS - 1)
-    dq, dv, _p = warpgroup_mma_wait(1, deps=[dq, dv, p])  # the product for dK hides what follows
+    if SUBS > 1:  # it hides that dQ is stored
+        dk = _issue_sum(ds, dk, channels.q, first + SUBS - 1)
+    dq, dv, _p = warpgroup_mma_wait(SUBS - 1, deps=[dq, dv, p])
     mbarrier.wait(channels.dq.empty.index(consumer), i & 1 ^ 1)
     channels.dq.buffers.index(consumer).reshape([2 * PART, PART // 2]).store(_as_registers(dq))
     fence_async_shared()

@@ -65,8 +65,8 @@ MUTANTS = [
     ),
     Mutant(
         "dK from dO",
-        "dk = _issue_sum(ds, dk, channels.q, first + SUBS - 1)",
-        "dk = _issue_sum(ds, dk, channels.do, first + SUBS - 1)",
+        "if SUBS == 1:\n        dk = _issue_sum(ds, dk, channels.q, first)",
+        "if SUBS == 1:\n        dk = _issue_sum(ds, dk, channels.do, first)",
         "dK is dSᵀ Q; here it is dSᵀ dO.",
     ),
     Mutant(
@@ -257,8 +257,8 @@ MUTANTS = [
     ),
     Mutant(
         "dQ read too early",
-        "dq, dv, _p = warpgroup_mma_wait(1, deps=[dq, dv, p])",
-        "dq, dv, _p = warpgroup_mma_wait(2, deps=[dq, dv, p])",
+        "dq, dv, _p = warpgroup_mma_wait(SUBS - 1, deps=[dq, dv, p])",
+        "dq, dv, _p = warpgroup_mma_wait(SUBS, deps=[dq, dv, p])",
         "Products end in order, and one more may be left than were started after dQ.",
     ),
     Mutant(

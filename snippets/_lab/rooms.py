@@ -19,7 +19,7 @@ FIGURES = ROOT / "docs" / "figures"
 PLACES = ("gpu", "interpreter", "compiler")
 # Results that no figure shows: what a reader's kernel is tried on. Each is a function of a room's
 # problems.py; apart, because a page fetches only those of the kernel that is opened.
-FOR_SCRIPTS = ("problems",)
+FOR_SCRIPTS = ("pasted", "problems")
 
 
 class UnknownName(ValueError):

@@ -31,6 +31,7 @@ LATE = (
     "playground/panel.js",
     "playground/at_work.js",
     "playground/race.js",
+    "playground/paste.js",
 )
 SHEETS = ("playground/*.css", "widgets/*.css")  # the playground fetches its own, and a scene's
 WORKERS = "playground/*/worker.js"  # scripts beside a page: each brings all that it needs

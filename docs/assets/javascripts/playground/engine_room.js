@@ -7,7 +7,8 @@ const GRACE_MS = 500;
 
 export class Stopped extends Error {}
 
-export function engineRoom() {
+/* script: of the worker, if it is another. */
+export function engineRoom(script = SCRIPT) {
   let worker;
   let next = 0;
   const waiting = new Map(); // id -> {resolve, reject, timer}
@@ -23,7 +24,7 @@ export function engineRoom() {
   }
 
   function begin() {
-    worker = new Worker(SCRIPT, { type: "module" });
+    worker = new Worker(script, { type: "module" });
     worker.addEventListener("message", ({ data }) => {
       const asked = waiting.get(data.id);
       if (!asked) return;
@@ -47,6 +48,7 @@ export function engineRoom() {
   }
 
   return {
+    plan: (source, problems, given) => ask({ task: "plan", source, problems, given }, COUNT_MS),
     parse: (source) => ask({ task: "parse", source }),
     run: (source, problem, options = {}) => ask({
       task: "problem", source, problem, options: { maxMilliseconds: LIMIT_MS, ...options },

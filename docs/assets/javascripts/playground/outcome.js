@@ -74,8 +74,9 @@ function beside(mine, theirs) {
 
 /* own and page: counts of the reader's kernel and of the page's, of the program that does most. */
 export function work(own, page) {
+  const heads = ["per program", "yours", ...(page ? ["the page’s", "compared"] : [])];
   const counts = KINDS.map(([key, title]) => [title, own?.perProgram[key], page?.perProgram[key]]);
   const rows = [...counts.filter(([, mine, theirs]) => mine || theirs), ["programs", own?.programs, page?.programs]]
-    .map(([title, mine, theirs]) => [title, number(mine), number(theirs), beside(mine, theirs)]);
-  return table(["per program", "yours", "the page’s", "compared"], rows, "Work of one program");
+    .map(([title, mine, theirs]) => [title, number(mine), number(theirs), beside(mine, theirs)].slice(0, heads.length));
+  return table(heads, rows, "Work of one program");
 }

@@ -63,6 +63,12 @@ async function recordedOf(room, kernel, { problems }) {
 
 /* What a button is for: {name, text, rest} of the page's kernel, what the reader starts with, and what judges it. */
 async function subjectOf({ kernel, exercise }) {
+  if (kernel?.startsWith("pasted")) {
+    return (await import("./paste.js")).pasted(kernel, {
+      problems: () => fetched(new URL("flash_attention/pasted.json", PROBLEMS)),
+      example: async () => (await roomOf("tiled_attention")).exercises.rescale.stub,
+    }, withCode);
+  }
   const [name] = (exercise ?? kernel).split(/[/:]/);
   const room = await roomOf(name);
   const task = exercise && room.exercises[exercise.split(":")[1]];
@@ -97,8 +103,9 @@ export async function openLink(hash) {
   const line = make("p");
   try {
     const { kernel, text } = await fromHash(hash);
-    let from = [...document.querySelectorAll(".am-edit[data-kernel]")].find((b) => b.dataset.kernel === kernel);
-    if (!from) {
+    let from = [...document.querySelectorAll(".am-edit[data-kernel]")].find((b) => b.dataset.kernel === kernel.split("?")[0]);
+    if (from) from.dataset.kernel = kernel;
+    else {
       from = make("button", { type: "button", className: "am-edit", textContent: "Edit and run" });
       from.dataset.kernel = kernel;
       line.append(from);
@@ -132,7 +139,7 @@ const button = (textContent, act, properties = {}) => {
 };
 
 function show(from, subject, text) {
-  const room = engineRoom();
+  const room = engineRoom(subject.worker);
   const title = subject.task ? subject.task.title : subject.name;
   const draft = drafts.get(subject.draft);
   const box = make("section", { className: "am-play" });
@@ -146,6 +153,7 @@ function show(from, subject, text) {
   const place = make("div", { className: "am-play-editor", textContent: "The editor is on its way …" });
   let editor;
   let running = false;
+  let recorded; // what the last run was judged on
   let latest = Promise.resolve(); // the run that was asked for last
   const ofPage = new Map(); // number of a problem -> promise of what the page's kernel does there
 
@@ -170,14 +178,14 @@ function show(from, subject, text) {
 
   async function judged(source) {
     say("The problems are on their way …");
-    const recorded = await subject.recorded();
+    recorded = await subject.recorded(source, room);
     const found = await tried(room, source, {
       kernel: subject,
       recorded,
       begins: (problem, at) => say(`Problem ${at + 1} of ${recorded.problems.length}: ${nameOf(problem)}`),
       ends: addVerdict,
     });
-    say(found.says);
+    say(subject.says?.(found) ?? found.says);
     if (found.results.length) conclude(found);
     else point(found.error);
   }
@@ -263,7 +271,7 @@ function show(from, subject, text) {
 
   /* What a text does on a problem, told in full. */
   const runs = async (source, at, options) => {
-    const { problems } = await subject.recorded();
+    const { problems } = recorded ?? await subject.recorded();
     return room.run(whole(subject, source), problems[at], options);
   };
 
@@ -294,10 +302,11 @@ function show(from, subject, text) {
     if (result.error || result.faults.length) shown.push(faults(result, goTo));
     if (!result.error) shown.push(...outputs(result));
     const counts = make("div");
-    shown.push(counts, later("Addresses, instruction by instruction", async () => {
+    const beside = () => later("Addresses, instruction by instruction", async () => {
       const own = await runs(source, at, { trace: true });
       return addresses(own, await runs(subject.text, at, { trace: true }), goTo);
-    }), later("Step through one program", () => stepping({
+    });
+    shown.push(counts, ...(subject.text ? [beside()] : []), later("Step through one program", () => stepping({
       programs: result.counts?.programs ?? 1,
       stepsOf: async (program) => (await runs(source, at, { variables: { program: [program, 0, 0] } })).steps,
       at(line) {
@@ -308,7 +317,7 @@ function show(from, subject, text) {
     detail.replaceChildren(...shown);
     if (result.error) return;
     await latest; // the other verdicts come first
-    const theirs = await countsOfPage(at);
+    const theirs = subject.text ? await countsOfPage(at) : undefined;
     if (counts.isConnected) counts.replaceChildren(work(result.counts, theirs));
   }
 
@@ -360,14 +369,20 @@ function show(from, subject, text) {
   };
   const bar = make("div", { className: "am-play-bar" },
     make("strong", { textContent: title }), parts.run, parts.stop,
-    button(subject.task ? "Start over" : "As on the page", () => start(subject.start)),
+    subject.example
+      ? button("Example", async () => start(await subject.example()))
+      : button(subject.task ? "Start over" : "As on the page", () => start(subject.start)),
     ...(subject.task ? [] : [button("Copy link", share)]),
     button("Close", close));
+  subject.form?.addEventListener("submit", (event) => {
+    event.preventDefault();
+    run();
+  });
   const help = make("p", { className: "am-play-help", textContent: HELP });
   const task = from.closest(".am-exercise")?.querySelector(".am-task").cloneNode(true);
   const top = make("div", { className: "am-play-top" }, bar, task ?? "");
   const frame = button("Show the whole kernel", unfold, { className: "am-play-line", hidden: true });
-  box.append(top, place, make("div", { className: "am-play-seen" }, status, verdicts, mistake, detail, help), atWork);
+  box.append(top, place, make("div", { className: "am-play-seen" }, status, verdicts, mistake, subject.launch ?? "", detail, help), atWork);
   const block = from.closest(".highlight, .am-exercise, .am-file, .am-kernel") ?? from;
   block.after(box);
   from.setAttribute("aria-expanded", "true");
@@ -394,7 +409,7 @@ function show(from, subject, text) {
     if (text !== undefined) say("This kernel came with the link and has not run. Read it, then press Run.");
     editor.focus();
     box.scrollIntoView({ block: matchMedia(NARROW).matches ? "start" : "nearest" });
-    warm().catch(() => {}); // what is missing is told when it is needed
+    if (subject.text) warm().catch(() => {}); // what is missing is told when it is needed
     return undefined;
   }).catch((error) => say(`The editor could not be loaded: ${error.message}`));
 }

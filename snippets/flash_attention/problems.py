@@ -49,8 +49,10 @@ def _probes():
         yield f"{title}a scale of its own, 0.3", make(f"{causal}scale", 16, 16, scale=0.3, **mask)
     p = make("beside", 16, 16, heads=(1, 3))
     yield "heads beside each other", replace(p, q=beside(p.q), k=beside(p.k), v=beside(p.v))
-    p = make("large", 32, 32)  # one query, so that rounding its scores changes no weight
-    yield "scores beyond what exp can hold", replace(p, q=p.q[..., :1, :].repeat(1, 1, 32, 1) * 64)
+    p = make("large", 48, 48)  # one query, so that rounding its scores changes no weight
+    q = p.q[..., :1, :].repeat(1, 1, 48, 1) * 64
+    falling = (q @ p.k.mT)[0, 0, 0].argsort(descending=True)
+    yield "scores beyond what exp can hold", replace(p, q=q, k=p.k[:, :, falling].contiguous())
     yield "causal", make("causal", 21, 21, causal=True)
     p = make("causal_heads", 16, 16, heads=(2, 3), causal=True)
     yield "causal, two batches of three heads", p

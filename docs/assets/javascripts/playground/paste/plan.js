@@ -5,7 +5,7 @@ import { runProblem } from "../engine/problems.js";
 import { valueOf } from "./expression.js";
 import { kernelsOf } from "./reading.js";
 
-const TILE = 16; // the least that tl.dot takes
+const TILE = 16; // the minimum for tl.dot
 
 const TENSORS = [
   ["q", /^(q|quer(y|ies))$/],

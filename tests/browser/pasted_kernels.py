@@ -141,7 +141,6 @@ MISTAKES = [
     ("causal", "own key hidden", "q_rows[:, None] >=", "q_rows[:, None] >"),
     ("causal", "scale ignored", "sm_scale * 1.44269504", "0.25 * 1.44269504"),
     ("rows", "max not subtracted", " - tl.max(s, axis=0)", ""),
-    ("rows", "not normalized", "w = e / tl.sum(e, axis=0)", "w = e"),
     ("rows", "padding gets weight", 's = tl.where(j < seq_len, s, -float("inf"))', "s += 0"),
     ("tiles", "keys for values", "v_at = V +", "v_at = K +"),
 ]
@@ -158,10 +157,5 @@ UNKNOWN = [
         "q = Q.load([0, 0])",
         "a tensor descriptor",
     ),
-    (
-        "causal",
-        "@triton.jit\ndef masked_step",
-        "from mine import masked_step\n\n\n@triton.jit\ndef _",
-        "masked_step is imported from mine",
-    ),
+    ("causal", "weights.to(tl.float16)", "weights.to(tl.float8e5)", "float8e5: this page"),
 ]

@@ -136,6 +136,9 @@ def test_a_right_kernel_is_raced_against_measured_times_and_its_bound_is_counted
     assert ("the page’s, at best" in rows) is extra
     measured = dict(card["times"])
     assert set(measured) <= set(rows)
+    assert tab.locator(".am-roof circle").count() == len(measured) + 1
+    own, roof = (tab.locator(f".am-roof {x}").first for x in ("[class]", "polyline"))
+    assert roof.get_attribute("points").endswith(f",{own.get_attribute('cy')}"), "not on its roof"
     assert rows[room] == f"{measured[room] * 1e3:.3g}\xa0µs"
     assert measured[room] * 1e3 > least, "no measured time is below its bound"
     assert "A lower bound and not a time" in tab.locator(".am-play-at-work").inner_text()

@@ -67,7 +67,7 @@ async function subjectOf({ kernel, exercise }) {
     return (await import("./paste.js")).pasted(kernel, {
       problems: () => fetched(new URL("flash_attention/pasted.json", PROBLEMS)),
       example: async () => (await roomOf("tiled_attention")).exercises.rescale.stub,
-    }, withCode);
+    });
   }
   const [name] = (exercise ?? kernel).split(/[/:]/);
   const room = await roomOf(name);
@@ -302,11 +302,10 @@ function show(from, subject, text) {
     if (result.error || result.faults.length) shown.push(faults(result, goTo));
     if (!result.error) shown.push(...outputs(result));
     const counts = make("div");
-    const beside = () => later("Addresses, instruction by instruction", async () => {
+    shown.push(counts, subject.text ? later("Addresses, instruction by instruction", async () => {
       const own = await runs(source, at, { trace: true });
       return addresses(own, await runs(subject.text, at, { trace: true }), goTo);
-    });
-    shown.push(counts, ...(subject.text ? [beside()] : []), later("Step through one program", () => stepping({
+    }) : "", later("Step through one program", () => stepping({
       programs: result.counts?.programs ?? 1,
       stepsOf: async (program) => (await runs(source, at, { variables: { program: [program, 0, 0] } })).steps,
       at(line) {

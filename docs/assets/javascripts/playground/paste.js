@@ -1,6 +1,6 @@
 /* A kernel from elsewhere: how it is launched is worked out in a worker of its own, shown as fields that a reader may
    change, and kept in the link with the code. */
-import { make } from "../site/dom.js";
+import { make, withCode } from "../site/dom.js";
 import { problemsOf } from "./engine/recorded.js";
 
 const WORKER = new URL("./paste/worker.js", import.meta.url);
@@ -18,10 +18,8 @@ const labeled = ({ name, label = name, text, options }, changed) => {
   return make("label", {}, label === name ? make("code", { textContent: name }) : label, field);
 };
 
-const listed = (names) => names.map((name) => `\`${name}\``).join(", ");
-
 /* id: "pasted", with what a link says of the launch; loads: {problems, example}, promises of what the site has. */
-export function pasted(id, loads, withCode) {
+export function pasted(id, loads) {
   const given = new Map(new URLSearchParams(id.split("?")[1]));
   const fields = make("div");
   const send = make("button", { textContent: "Run", hidden: true }); // so that Enter in a field runs
@@ -45,9 +43,9 @@ export function pasted(id, loads, withCode) {
     launch.hidden = !plan.fields.length;
     launch.open ||= Boolean(empty.length || plan.unsure);
     if (plan.reason) throw new Error(`This page cannot judge it. ${plan.reason}`);
-    const asked = empty.filter(({ name }) => name !== ":grid").map(({ name }) => name);
+    const asked = empty.filter(({ name }) => name !== ":grid").map(({ name }) => `\`${name}\``);
     if (asked.length) {
-      throw new Error(`This page cannot judge it yet: it does not know ${asked.length > 1 ? "the arguments" : "the argument"} ${listed(asked)}. `
+      throw new Error(`This page cannot judge it yet: it does not know ${asked.length > 1 ? "the arguments" : "the argument"} ${asked.join(", ")}. `
         + "Say below what your launcher passes, and press Run again.");
     }
     return { file, problems: plan.problems };
@@ -60,7 +58,11 @@ export function pasted(id, loads, withCode) {
     },
     example: loads.example,
     /* What to say of what was found: a limit of the page's is no mistake of the reader's. */
-    says: ({ says, results }) => `${results.some(({ error }) => error?.kind === "limit") ? "This page cannot judge it. " : ""}${says} ${subject.note}`,
+    says({ says, results }) {
+      const limit = results.some(({ error }) => error?.kind === "limit");
+      const wrong = results.some(({ right }) => !right);
+      return `${limit ? "This page cannot judge it. " : ""}${says} ${subject.note}${wrong && !limit ? "See below how it was launched." : ""}`;
+    },
   };
   return subject;
 }

@@ -1,10 +1,11 @@
 /* Race your edit: the least time that a reader's text of a kernel can take on a GPU that was measured, among the times
    of the published kernels. One program is run with the launch of the measured case, and what it does is counted as
    often as there are programs. It is a bound and no time: each tensor crosses from memory once, and arithmetic runs
-   at the rate of the fastest unit that could do it. */
-import { make } from "../site/dom.js";
+   at the rate of the fastest unit that could do it: a point on the measured roofline. */
+import { make, shape } from "../site/dom.js";
 
-const SHORTEST = 1e-4; // milliseconds, at which a bar begins
+const [WIDTH, HEIGHT] = [360, 220];
+const [LEFT, RIGHT, TOP, BOTTOM] = [1, 20_000, 2e15, 1e11]; // FLOPs a byte, FLOP/s
 
 const digits = (value) => Number(value.toPrecision(3)).toLocaleString("en-US");
 function scaled(value, unit) {
@@ -35,6 +36,31 @@ export function boundOf({ counts, programs, product }, { bytes }, { read, ...rat
   return { loaded, flops, floors: floors.sort((a, b) => b.ms - a.ms) };
 }
 
+/* What a card can do at most, the reader's kernel on that roof, and below it those that were measured. */
+function roofline({ flops, floors: [{ ms }] }, { bytes, heads, N, D }, { name, times, ceilings: { read, matmul_float16: dot, fma_float32: fma } }) {
+  const x = (intensity) => 8 + ((WIDTH - 16) * Math.log(intensity / LEFT)) / Math.log(RIGHT / LEFT);
+  const y = (rate) => HEIGHT - 22 - ((HEIGHT - 30) * Math.log(rate / BOTTOM)) / Math.log(TOP / BOTTOM);
+  const at = (intensity, rate) => ({ cx: x(intensity), cy: y(rate), r: 5 });
+  const roof = (rate) => `${x(LEFT)},${y(read * LEFT)} ${x(rate / read)},${y(rate)} ${x(RIGHT)},${y(rate)}`;
+  const useful = 4 * heads * N * N * D;
+  const svg = shape("svg", { class: "am-roof", viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img" });
+  svg.setAttribute("aria-label", `Roofline of the ${name}: yours is at ${digits(flops / bytes)} FLOPs a byte and at most ${scaled((flops / ms) * 1e3, "FLOP/s")}`);
+  svg.append(
+    ...[dot, fma].map((rate) => shape("polyline", { points: roof(rate) })),
+    ...[["tl.dot", dot], ["float32", fma]].map(([what, rate]) => shape("text", { x: x(RIGHT), y: y(rate) - 6, "text-anchor": "end" }, `${what}: ${scaled(rate, "FLOP/s")}`)),
+    shape("text", { x: x(2), y: y(read * 2) + 16 }, `memory: ${scaled(read, "B/s")}`),
+    shape("text", { x: x(LEFT), y: 14 }, "FLOP/s ↑"),
+    shape("text", { x: x(RIGHT), y: HEIGHT - 4, "text-anchor": "end" }, "FLOPs for each byte of memory →"),
+    ...times.map(([kernel, taken]) => {
+      const ghost = shape("circle", at(useful / bytes, (useful / taken) * 1e3));
+      ghost.append(shape("title", {}, `${kernel}, measured: ${scaled((useful / taken) * 1e3, "FLOP/s")}`));
+      return ghost;
+    }),
+    shape("circle", { class: "am-roof-own", ...at(flops / bytes, (flops / ms) * 1e3) }),
+  );
+  return svg;
+}
+
 /* source: of the reader; page: of the page's kernel. launch(source, kernel, task): a promise of a result. */
 export async function race({ source, page, kernel, races, launch }) {
   const { case: problem, cards, launches } = races;
@@ -54,28 +80,24 @@ export async function race({ source, page, kernel, races, launch }) {
   function show() {
     const card = cards[choice.selectedIndex];
     const bound = boundOf(mine, problem, card.ceilings);
-    const { floors: [first, second], loaded } = bound;
+    const { floors: [first, second], loaded, flops } = bound;
     const rows = [
       ["yours, at best", first.ms, "am-race-own"],
       ...(theirs ? [["the page’s, at best", boundOf(theirs, problem, card.ceilings).floors[0].ms, "am-race-bound"]] : []),
       ...card.times.map(([name, ms]) => [name, ms, ""]),
     ].sort((a, b) => a[1] - b[1]);
-    const all = Math.log(Math.max(...rows.map(([, ms]) => ms)) / SHORTEST);
-    const list = make("ol", { className: "am-race" }, ...rows.map(([name, ms, className]) => {
-      const bar = make("i");
-      bar.style.width = `${(60 * Math.log(ms / SHORTEST)) / all}%`;
-      return make("li", { className }, make("span", { textContent: name }), make("div", {}, bar, ` ${className ? "≥ " : ""}${time(ms)}`));
-    }));
+    const list = make("ol", { className: "am-race" }, ...rows.map(([name, ms, className]) => (
+      make("li", { className }, make("span", { textContent: name }), make("div", { textContent: `${className ? "≥ " : ""}${time(ms)}` })))));
     const { heads, N, D, dtype } = problem;
     place.replaceChildren(
       make("p", {}, make("strong", { textContent: `At best ${first.by}: ${first.words} = ${time(first.ms)}` }),
         `; ${second.by} alone would allow ${time(second.ms)}. Your programs load ${scaled(loaded, "B")}, `
         + `${digits(loaded / problem.bytes)} times what has to cross: caches serve the rest, or it takes longer.`),
-      list,
+      make("div", { className: "am-roof-list" }, roofline(bound, problem, card), list),
       make("p", { className: "am-play-help", textContent: `A lower bound and not a time: nothing here was timed but the other `
         + `kernels, on the ${card.name}, as were its ceilings. ${heads} heads of ${N.toLocaleString("en-US")} queries and keys, D ${D}, `
-        + `${dtype}: the first of ${programs.toLocaleString("en-US")} programs was run and counted, for all of them. `
-        + "Bars are logarithmic." }),
+        + `${dtype}: the first of ${programs.toLocaleString("en-US")} programs was run and counted, for all of them, `
+        + `${scaled(flops, "FLOP")} in one launch. Filled: yours, on its roof. Rings: those that were measured, by the work that attention needs.` }),
     );
   }
   choice.addEventListener("change", show);

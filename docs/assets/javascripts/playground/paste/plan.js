@@ -21,8 +21,8 @@ const ROLES = [ // of a number: [its expression, names]
   ["H", HEADS],
   ["Hkv", /^(h_?kv|kv_?heads|n_?kv_?heads?|num_kv_heads|nkv|h_?k)$/],
   ["H // Hkv", /^(g|groups?|group_size|(n|num)_?groups|kv_group_num|q_per_kv|heads_per_kv|n_?rep|gqa)$/],
-  ["M", /^(m|mq|(n_?ctx|seq_?len|len|seq|l|t|s|n)_?q|q_?(len|seq_?len|rows)|n(um)?_?queries|queries)$/],
-  ["N", /^(n|nk|(n_?ctx|seq_?len|len|seq|l|t|s|n)_?(k|kv)|kv?_?(len|seq_?len|rows)|n(um)?_?keys|keys)$/],
+  ["M", /^(m|mq|(n_?ctx|seq_?len|len|seq|l|t|s|n)_?q|q(uery)?_?(len|length|seq_?len|rows)|n(um)?_?queries|queries)$/],
+  ["N", /^(n|nk|(n_?ctx|seq_?len|len|seq|l|t|s|n)_?(k|kv)|(k|kv|key)_?(len|length|seq_?len|rows)|n(um)?_?keys|keys)$/],
   ["M ", /^(n_?ctx|ctx|seq_?len|seq|length|len|l|t|s)$/], // of both
   ["D", /^(d|dh|hd|head_?dim|d_?head|head_?size|dim|d_model)$/],
   ["N - M", /^(causal_)?(offset|shift)$/],
@@ -45,7 +45,7 @@ function strideOf(name) {
   const match = /^s_?([qkvo]_?[a-z]{1,2})$/.exec(name) ?? (/stride/.test(name) && [0, name.replace(/_?strides?_?/, "_").replaceAll(/^_|_$/g, "")]);
   if (!match) return null;
   const [, tensor, axis] = /^(?:(out|q|k|v|o)_?)?(.*)$/.exec(match[1]);
-  return tensor && (axis || match[1].length > 1 || tensor === "out") ? [tensor === "o" ? "out" : tensor, axis] : ["", match[1]];
+  return tensor ? [tensor === "o" ? "out" : tensor, axis] : ["", axis];
 }
 
 const isBatch = (axis) => BATCH.test(axis) || axis === "0";
@@ -60,7 +60,7 @@ function dimensions(axes) {
   const rows = axes.map((_, i) => i).filter((i) => !both.includes(i));
   return axes.map((_, i) => {
     if (!both.includes(i)) return 2 + rows.indexOf(i);
-    return axes.length === 4 || both.length === 2 ? [0, 1][both.indexOf(i)] : i === batch && head < 0 && rows.length < 2 ? 0 : 1;
+    return both.length === 2 ? both.indexOf(i) : 1; // of heads and batches in one row
   });
 }
 
@@ -111,7 +111,7 @@ function guessed(param, roles, strides) {
   if (param.constexpr && block) return block === "M" || param.stepped ? `${TILE}` : "pow2(N)";
   const role = roleIn(ROLES, name);
   if (role) return role.trim();
-  return param.constexpr && param.asked ? "False" : "";
+  return param.constexpr && (param.asked || /^(fp8|use|has|even|return|warp_spec)/.test(name)) ? "False" : "";
 }
 
 /* A problem, launched as the fields say. */
@@ -149,7 +149,7 @@ const packed = ({ shape }) => shape.map((_, i) => shape.slice(i + 1).reduce((a, 
 /* Whether a tensor lies as its strides suppose: what none tells, side by side; heads without batches, all in one row. */
 function fits({ shape, strides }, told) {
   const apart = told.includes(1) && !told.includes(0) && shape[0] > 1 && strides[0] !== shape[1] * strides[1];
-  return !apart && packed({ shape }).every((stride, i) => told.includes(i) || shape[i] === 1 || (i < 2 && told.includes(1 - i)) || strides[i] === stride);
+  return !apart && packed({ shape }).every((stride, i) => told.includes(i) || shape[i] === 1 || (i === 0 && told.includes(1)) || strides[i] === stride);
 }
 
 /* Which problems a kernel is for. */
@@ -178,7 +178,7 @@ function taken({ params, told, roles, choices }) {
 function grids({ axes, params }, texts) {
   const tile = params.find((param) => param.constexpr && texts[param.name] === `${TILE}` && roleIn(BLOCKS, bare(param.name).replace(BLOCK, "")) !== "N");
   const rows = tile ? [`cdiv(M, ${tile.name})`, "M"] : ["M"];
-  const orders = { 1: ["R * B * H"], 2: ["R, B * H", "B * H, R", "R, 1"], 3: ["R, H, B", "R, B, H", "B, H, R", "H, B, R", "B, R, H", "H, R, B"] };
+  const orders = { 1: ["R * B * H"], 2: ["R, B * H", "B * H, R"], 3: ["R, H, B", "R, B, H", "B, H, R", "H, B, R", "B, R, H", "H, R, B"] };
   const all = rows.flatMap((row) => (orders[axes] ?? []).map((order) => order.replace("R", row)));
   return axes === 1 ? [...all, ...rows] : all;
 }
@@ -230,13 +230,15 @@ function judgedOf(source, wanted) {
     const names = kernels.map(({ name }) => `\`${name}\``).join(", ") || "none";
     return { reason: `No kernel here reads queries, keys and values and writes a result. Kernels in the text: ${names}.` };
   }
-  const kernel = whole.find(({ name }) => name === wanted) ?? whole[0];
-  const gradient = kernel.params.find(({ name }) => GRADIENT.test(bare(name)));
+  const gradientOf = ({ params }) => params.find(({ name }) => GRADIENT.test(bare(name)));
+  const kernel = whole.find(({ name }) => name === wanted) ?? whole.find((one) => !gradientOf(one)) ?? whole[0];
+  const gradient = gradientOf(kernel);
   if (gradient) return { reason: `\`${kernel.name}\` works with the gradient \`${gradient.name}\`: only forward kernels are judged.` };
   const handed = kernel.params.find(({ descriptor, pointer }) => descriptor && !pointer);
   if (handed) {
     return { reason: `\`${handed.name}\` is a tensor descriptor from the launcher, which this page cannot make: make it in the kernel with \`tl.make_tensor_descriptor\`.` };
   }
+  if (kernel.dtypes.has("bfloat16")) return { reason: "It casts to bfloat16, and the problems are float16 and float32." };
   return { kernel, names: whole.map(({ name }) => name) };
 }
 
@@ -257,7 +259,7 @@ export function plan(source, problems, given) {
   const texts = Object.fromEntries(params.map((param) => [param.name, given.get(param.name) ?? guessed(param, roles, strides)]));
   const flag = Object.values(texts).some((text) => /\bcausal\b/.test(text));
   const choices = {
-    inputs: kernel.half ? "float16" : "float32",
+    inputs: kernel.dtypes.has("float16") ? "float16" : "float32",
     lengths: kernel.masked ? "any" : "multiples of the tile",
     mask: flag ? "both" : kernel.causal ? "causal" : "none",
     heads: "any",
@@ -278,7 +280,7 @@ export function plan(source, problems, given) {
       if (!found.problems.length) found.reason = "None of its problems fits such a launch.";
       const left = FEATURES.filter(([, has]) => !found.problems.some((problem) => has(problem.names))).map(([what]) => what);
       found.note = (left.length ? `Not tried: ${left.join(", ")}. ` : "")
-        + (found.unsure ? "No usual grid writes each number of the result once: if your launcher has another, say it below." : "");
+        + (found.unsure ? "No usual grid writes each number of the result once: if your launcher has another, say it below. " : "");
     }
   } catch (error) {
     found.reason = `A field of the launch cannot be read: ${error.message}.`;

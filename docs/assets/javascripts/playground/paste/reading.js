@@ -125,7 +125,7 @@ export function kernelsOf(source) {
         ...one.params.get(param.name),
       })),
       axes: Math.max(0, ...axes) + 1,
-      half: nodes.some((node) => node.type === "Attribute" && node.name === "float16"),
+      dtypes: new Set(calls.filter(({ callee }) => callee.name === "to").map(({ args }) => args[0]?.name)), // of casts
       masked: calls.some(masked),
       causal: nodes.some(hides),
     };

@@ -21,7 +21,7 @@ const ROLES = [ // of a number: [its expression, names]
   ["H", HEADS],
   ["Hkv", /^(h_?kv|kv_?heads|n_?kv_?heads?|num_kv_heads|nkv|h_?k)$/],
   ["H // Hkv", /^(g|groups?|group_size|(n|num)_?groups|kv_group_num|q_per_kv|heads_per_kv|n_?rep|gqa)$/],
-  ["M", /^(m|mq|(n_?ctx|seq_?len|len|seq|l|t|s|n)_?q|q(uery)?_?(len|length|seq_?len|rows)|n(um)?_?queries|queries)$/],
+  ["M", /^(m|mq|(n_?ctx|seq_?len|len|seq|l|t|s|n)_?q|(q|query)_?(len|length|seq_?len|rows)|n(um)?_?queries|queries)$/],
   ["N", /^(n|nk|(n_?ctx|seq_?len|len|seq|l|t|s|n)_?(k|kv)|(k|kv|key)_?(len|length|seq_?len|rows)|n(um)?_?keys|keys)$/],
   ["M ", /^(n_?ctx|ctx|seq_?len|seq|length|len|l|t|s)$/], // of both
   ["D", /^(d|dh|hd|head_?dim|d_?head|head_?size|dim|d_model)$/],

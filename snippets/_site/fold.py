@@ -10,8 +10,6 @@ Comments stay, without the sentences that name what is gone: `wording` sees to t
 
 from __future__ import annotations
 
-import itertools
-import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -23,6 +21,7 @@ from snippets._site.program import (
     PLAIN,
     SOME,
     UNKNOWN,
+    Call,
     Choice,
     Code,
     Definition,
@@ -63,6 +62,8 @@ class _Round(Program):
 
     def folded(self) -> cst.Module:
         """The file, one round further."""
+        if versions := self._versions():
+            return versions
         gone = self._dropped()
         going = {i for i, users in self.users.items() if users <= gone}
         for name, statement in (
@@ -83,6 +84,26 @@ class _Round(Program):
             new = _Function(self, self.scopes[name], gone, going).changed(statement)
             body += new if isinstance(new, list) else [new]
         return _reachable(self.tree.with_changes(body=body), self.choice.roots)
+
+    def _versions(self) -> cst.Module | None:
+        """The file with a function twice, once for each half that a flag of its calls decides."""
+        inner = {x: of for x, of in self.scopes.items() if of.jit and x not in self.escaped}
+        for name, scope in inner.items():
+            tests = [x.test for x in scope.node.body.body if isinstance(x, cst.If) and x.orelse]
+            for flag in sorted({*scope.parameters}.intersection(*[map(_named, tests)])):
+                values = [self.value(x.value, x.scope) for x in self.arguments[name, flag]]
+                if len({*values}) < 2 or not all(isinstance(x, bool) for x in values):
+                    continue
+                other = f"{name}_{flag.lower().removeprefix('use_')}"
+                calls = [(x, of) for of in self.scopes.values() for x in of.calls]
+                ours = [(x, of) for x, of in calls if _named(x.func) == name]
+                slots = {
+                    id(x): self._matched(scope.positional, Call(of, x.args), scope)[0][flag]
+                    for x, of in ours
+                }
+                true = {i for i, slot in slots.items() if self.value(slot.value, slot.scope)}
+                return self.tree.visit(_Versions(true, scope.node, other))
+        return None
 
     def _dropped(self) -> set[tuple[str, str]]:
         """What nothing needs: parameters and fields that share no argument with one that stays."""
@@ -112,6 +133,33 @@ class _Round(Program):
         }:
             gone -= shared
         return gone
+
+
+class _Versions(cst.CSTTransformer):
+    """Some calls go to a second version of a function, which stands below the first."""
+
+    def __init__(self, calls: set[int], function: cst.FunctionDef, other: str) -> None:
+        super().__init__()
+        self.calls, self.function, self.other = calls, function, other
+
+    def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.Call:
+        mine = id(original_node) in self.calls
+        return updated_node.with_changes(func=cst.Name(self.other)) if mine else updated_node
+
+    def leave_FunctionDef(self, original_node: Any, updated_node: Any) -> Any:
+        if original_node is not self.function:
+            return updated_node
+        listed = [  # a comment of a parameter is of both versions
+            x.with_changes(comma=cst.MaybeSentinel.DEFAULT) for x in updated_node.params.params
+        ]
+        one = updated_node.with_changes(params=updated_node.params.with_changes(params=listed))
+        one = one.with_changes(whitespace_before_params=cst.SimpleWhitespace(""))
+        second = one.deep_clone().with_changes(name=cst.Name(self.other))
+        return cst.FlattenSentinel([one, second])
+
+
+def _named(node: Any) -> str:
+    return node.value if isinstance(node, cst.Name) else ""
 
 
 def _definite(found: Any) -> bool:
@@ -152,6 +200,10 @@ class _Function:
                 return None if string(key) in self.rows else new
             case cst.If():
                 return self._if(old, new)
+            case cst.FormattedStringExpression(
+                expression=cst.Integer() | cst.SimpleString() as plain, conversion=None
+            ) if not new.format_spec:
+                return cst.FormattedStringText(str(plain.evaluated_value))
             case cst.IfExp():
                 found = self.around.truth(old.test, self.scope)
                 if found is UNKNOWN and self.around.pure(old.test):
@@ -159,8 +211,6 @@ class _Function:
                 return new if found is UNKNOWN else _atomic(new.body if found else new.orelse, new)
             case cst.BooleanOperation():
                 return self._boolean(old, new)
-            case cst.Call(func=cst.Attribute(value=cst.Dict(elements=[])), args=[_, other]):
-                return other.value  # {}.get(…, other)
             case cst.BinaryOperation(operator=cst.Multiply() | cst.Divide()) if (
                 self.scope.jit and self._value(old.right) == 1.0
             ):
@@ -178,6 +228,8 @@ class _Function:
             case cst.SimpleStatementLine(body=[]):
                 return None
             case cst.Arg(value=cst.List(elements=[])) if old.value.elements:
+                return None
+            case cst.Arg(star="**") if self.around.entries(old.value, self.scope) == ({}, False):
                 return None
             case cst.Decorator(decorator=cst.Call(func=func, args=[])):
                 return new.with_changes(decorator=func)
@@ -201,6 +253,8 @@ class _Function:
             found = self.around.constant(scope, name) if goes else UNKNOWN
             return written(found) if _definite(found) else new
         match scope.definitions.get(name, ()):
+            case [Definition(cst.Integer() as number, None)] if scope.reaching(old):
+                return number
             case [Definition(cst.Name(value=other), None)] if other not in LITERALS:
                 if len(scope.definitions.get(other, ())) + (other in scope.parameters) == 1:
                     return new.with_changes(value=other) if scope.reaching(old) else new
@@ -223,15 +277,6 @@ class _Function:
 
     def _if(self, old: cst.If, new: cst.If) -> Any:
         found = self.around.truth(old.test, self.scope)
-        match new.body.body:
-            case [
-                cst.SimpleStatementLine(
-                    body=[cst.Expr(value=cst.Yield(value=cst.Call(args=[text])))]
-                )
-            ]:
-                words = re.findall(r"\w+", self.around.tree.code_for_node(text))
-                if {*words[1:2]} & self.rows and not new.orelse:  # a refusal of what is gone
-                    return []
         if found is UNKNOWN:
             empty = cst.SimpleStatementLine([cst.Pass()])
             keeps = new.body.body or not new.orelse
@@ -249,24 +294,39 @@ class _Function:
         return body
 
     def _reached(self, body: Sequence[Any]) -> list[Any]:
-        """A block without what stands after a return, and names that get another value at once."""
+        """A block without what stands after a return, and values that another replaces unread."""
         out: list[Any] = []
-        for statement, following in itertools.zip_longest(body, body[1:]):
-            match statement, following:
-                case (
-                    cst.SimpleStatementLine(
-                        body=[cst.Assign(targets=[cst.AssignTarget(cst.Name(a))])]
-                    ),
-                    cst.SimpleStatementLine(
-                        body=[cst.Assign(targets=[cst.AssignTarget(cst.Name(b))], value=value)]
-                    ),
-                ) if a == b and a not in loads(value) and self.around.pure(statement):
-                    continue
+        for at, statement in enumerate(body):
             out.append(statement)
+            match [*body[at : at + 2], None][:2]:
+                case (
+                    cst.SimpleStatementLine(body=[cst.Assign(targets=[cst.AssignTarget(a)])]),
+                    cst.SimpleStatementLine(body=[cst.Return(value=b)]),
+                ) if b and a.deep_equals(b) and isinstance(a, cst.Name):
+                    returned = cst.Return(statement.body[0].value)
+                    out[-1] = statement.with_changes(body=[returned])
+                    break
             match statement:
+                case cst.SimpleStatementLine(
+                    body=[cst.Assign(targets=[cst.AssignTarget(target)], value=value) as whole]
+                ) if self.scope.name and self.around.pure(value):
+                    every = pairs(target, value)
+                    kept = [
+                        x
+                        for x in every
+                        if self._is_carried(x[0]) or not _replaced(x[0], body[at + 1 :])
+                    ]
+                    if len(kept) < len(every):
+                        left = _paired(whole, kept) if kept else None
+                        out[-1:] = [statement.with_changes(body=[left])] if left else []
                 case cst.SimpleStatementLine(body=[cst.Return() | cst.Raise()]):
                     break
         return out
+
+    def _is_carried(self, target: Any) -> bool:
+        """Whether a loop changes a name: its place among those that a kernel's loop carries."""
+        every = self.scope.definitions.get(_named(target), ())
+        return any(self.scope.loops & {*x.block} for x in every)
 
     def _assign(self, old: Any, new: Any) -> Any:
         targets = [x.target for x in new.targets] if isinstance(new, cst.Assign) else [new.target]
@@ -279,15 +339,9 @@ class _Function:
         kept = [(self._renamed(a), b) for a, b in every if not self._is_dead(a, b)]
         if not kept:
             return None
-        target, value = kept[0]
-        if len(kept) > 1:
-            target = targets[0].with_changes(elements=[cst.Element(x) for x, _ in kept])
-            value = new.value.with_changes(elements=[cst.Element(x) for _, x in kept])
         if isinstance(new, cst.Assign):
-            return new.with_changes(
-                targets=[new.targets[0].with_changes(target=target)], value=value
-            )
-        return new.with_changes(target=target, value=value)
+            return _paired(new, kept)
+        return new.with_changes(target=kept[0][0], value=kept[0][1])
 
     def _is_dead(self, target: Any, value: Any) -> bool:
         if isinstance(target, cst.Name) and target.value == getattr(value, "value", ""):
@@ -306,6 +360,28 @@ class _Function:
             return new.with_changes(value="_") if dead else new
 
         return rebuilt(target, change) if isinstance(target, cst.Tuple) else target
+
+
+def _paired(new: cst.Assign, kept: Sequence[tuple[Any, Any]]) -> cst.Assign:
+    """An assignment of these values to these targets."""
+    (outer,), (target, value) = new.targets, kept[0]
+    if len(kept) > 1:
+        target = outer.target.with_changes(elements=[cst.Element(x) for x, _ in kept])
+        value = new.value.with_changes(elements=[cst.Element(x) for _, x in kept])
+    return new.with_changes(targets=[outer.with_changes(target=target)], value=value)
+
+
+def _replaced(target: Any, following: Sequence[Any]) -> bool:
+    """Whether a name gets another value before anything reads this one."""
+    for statement in following if isinstance(target, cst.Name) else ():
+        match statement:
+            case cst.SimpleStatementLine(
+                body=[cst.Assign(targets=[cst.AssignTarget(cst.Name(name))], value=value)]
+            ) if name == target.value:
+                return name not in loads(value)
+        if target.value in loads(statement) or not isinstance(statement, cst.SimpleStatementLine):
+            return False
+    return False
 
 
 def _atomic(node: Any, outer: Any) -> Any:

@@ -218,6 +218,7 @@ class Scope:
             listed = [*node.params.posonly_params, *node.params.params]
             self.positional = [x.name.value for x in listed]
             self.parameters = {x.name.value: x for x in (*listed, *node.params.kwonly_params)}
+            self.stores |= {id(x.name) for x in self.parameters.values()}
             for star in (node.params.star_arg, node.params.star_kwarg):
                 self._define(getattr(star, "name", None), None, ())
             called = [getattr(x.decorator, "func", x.decorator) for x in node.decorators]
@@ -390,18 +391,6 @@ class Program:
                 else:
                     out.append(Slot(element.value, scope, element))
             return out
-        match value:  # [x if x is None else … for x in …]
-            case cst.ListComp(
-                elt=cst.IfExp(test=cst.Comparison(left=left), body=cst.Name() as body) as each,
-                for_in=cst.CompFor(target=cst.Name() as target, iter=inner, ifs=[]),
-            ) if left.deep_equals(target) and body.deep_equals(target):
-                slots = [
-                    x and (x, self.value(x.value, x.scope)) for x in self.spread(inner, scope, at)
-                ]
-                return [
-                    x and (x[0] if x[1] is None else x[0]._replace(value=each.orelse))
-                    for x in slots
-                ]
         slot = self._resolved(value, scope, at)
         return self.spread(slot.value, slot.scope, None) if slot else [None]
 
@@ -439,7 +428,7 @@ class Program:
             elif not argument.star:
                 listed.append(Slot(argument.value, call.scope, argument))
             else:
-                entries, more = self._entries(argument.value, call.scope, call.at)
+                entries, more = self.entries(argument.value, call.scope, call.at)
                 unsure, named = unsure or more, named | entries
         defaults = {name for name, x in scope.parameters.items() if x.default} if scope else set()
         free = [x for x in positional if x not in named and not (unsure and x in defaults)]
@@ -449,10 +438,12 @@ class Program:
             listed = listed[:left] + listed[len(listed) - right :]
         return {**{name: x for name, x in zip(free, listed, strict=False) if x}, **named}, unsure
 
-    def _entries(self, value: Any, scope: Scope, at: Call | None) -> tuple[dict[str, Slot], bool]:
+    def entries(
+        self, value: Any, scope: Scope, at: Call | None = None
+    ) -> tuple[dict[str, Slot], bool]:
         """Key → value of a dict that is starred, and whether there may be more of them."""
         if isinstance(value, cst.Name) and (slot := self._resolved(value, scope, at)):
-            return self._entries(slot.value, slot.scope, None)
+            return self.entries(slot.value, slot.scope, None)
         found: dict[str, Slot] = {}
         for element in value.elements if isinstance(value, cst.Dict) else ():
             if isinstance(element, cst.DictElement) and isinstance(element.key, cst.SimpleString):
@@ -530,7 +521,7 @@ class Program:
                 return isinstance(found, getattr(builtins, kind)) if known else UNKNOWN
             case cst.Subscript(value=whole, slice=[cst.SubscriptElement(cst.Index(key))]):
                 at = self.value(key, scope)
-                entries: Any = self._entries(whole, scope, None)[0]
+                entries: Any = self.entries(whole, scope, None)[0]
                 if type(at) is int and isinstance(whole, cst.Name):
                     if isinstance(known := self.value(whole, scope), tuple):
                         return known[at]

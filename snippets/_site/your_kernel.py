@@ -1,7 +1,7 @@
 """Kernels that hold just what somebody needs: the choices, their files, and how one is made.
 
-A file is folded from a room's complete kernel, which is read and not imported. The build publishes
-those of `PUBLISHED`; `make your-kernel` folds any other.
+A file is folded from a room's complete kernel, which is read and not imported, and from what stands
+around it in a file: `host_side`. The build publishes some; `make your-kernel` folds any other.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from mkdocs.structure.files import File, Files
 
 from snippets._lab.rooms import UnknownName
 from snippets._site import fold, listings
-from snippets._site.program import SOME, Choice, Code
+from snippets._site.program import SOME, Choice
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = Path("snippets/masks_and_packing/kernel.py")
-CHECK = Path("snippets/_site/self_check.py")
+HOST = Path("snippets/_site/host_side.py")
 CACHE = Path(".cache/your_kernel")
 GPUS = {  # generation → compute capabilities
     "sm_80": ((8, 0), (8, 7)),
@@ -39,7 +39,7 @@ GPUS = {  # generation → compute capabilities
     "sm_90": ((9, 0),),
     "sm_100": ((10, 0),),
 }
-MADE_BY = ("fold.py", "program.py", "wording.py", "your_kernel.py", "self_check.py")
+MADE_BY = ("fold.py", "program.py", "wording.py", "your_kernel.py", "host_side.py")
 WIDTHS = (64, 128, 256)
 
 
@@ -80,6 +80,11 @@ class Ticks:
         return [x.name for x in fields(self) if getattr(self, x.name) is True]
 
     @property
+    def tma(self) -> bool:
+        """Whether keys and values may come in by TMA."""
+        return self.gpu in ("sm_90", "sm_100") and not self.packed
+
+    @property
     def name(self) -> str:
         """The file's name, without its end."""
         return "_".join([*(self.on or ["plain"]), f"d{self.D}", self.gpu])
@@ -115,6 +120,7 @@ FEATURES = [x.name for x in fields(Ticks) if x.type == "bool"]
 POPULAR = {
     "Llama 3, Qwen 3, Mistral: prefill": Ticks(causal=True, grouped=True),
     "the same, all tensors contiguous": Ticks(causal=True, grouped=True, contiguous=True),
+    "the shortest: causal, contiguous": Ticks(causal=True, contiguous=True),
     "gpt-oss: window and sinks": Ticks(causal=True, window=True, sinks=True, grouped=True, D=64),
     "packed training batches": Ticks(causal=True, grouped=True, packed=True, lse=True),
     "Gemma 2: window and soft cap": Ticks(
@@ -170,26 +176,18 @@ def published() -> dict[str, Ticks]:
 def choice(ticks: Ticks, source: str) -> Choice:
     """The ticks, as the partial evaluator takes them."""
     off = {name: not getattr(ticks, name) for name in FEATURES}
-    given: dict[str, dict[str, object]] = {
-        "attention": {
-            "causal": ticks.causal,
-            "align": "bottom_right",
-            "window": SOME if ticks.window else (None, None),
-            **{name: None if off[name] else SOME for name in ("sinks", "softcap", "bias")},
-            **{f"cu_seqlens_{x}": SOME if ticks.packed else None for x in "qk"},
-            "return_lse": ticks.lse,
-            "tile": Code("TILE"),
-        },
-        "_visible": {"left": SOME, "right": SOME} if ticks.window else {},
-        "_problem": {"tile": Code("TILE")},
-        "_strides": {"x": SOME},
-        "main": {name: getattr(ticks, name) for name in (*FEATURES, "D")},
+    D, width = ticks.D, 1 << (ticks.D - 1).bit_length()
+    known: dict[str, object] = {
+        "align": "bottom_right",
+        "return_lse": ticks.lse,
+        **{name: getattr(ticks, name) for name in ("causal", "grouped", "packed", "contiguous")},
+        **{name: None if off[name] else SOME for name in ("window", "sinks", "softcap", "bias")},
+        **{f"cu_seqlens_{x}": SOME if ticks.packed else None for x in "qk"},
+        "hopper": ticks.tma,
+        "specialized": _specialized(ticks, source),
+        "D": D,
+        "BLOCK_D": width,
     }
-    hopper = ticks.gpu in ("sm_90", "sm_100")
-    if not hopper or ticks.contiguous or ticks.packed:
-        given["_problem"]["use_tma"] = hopper and not ticks.packed
-    given["_can_use_tma"] = {"hopper": True}
-    facts = {"D": ticks.D, "BLOCK_D": 1 << (ticks.D - 1).bit_length()}
     words = {
         "window": ("window", "windows"), "sinks": ("sink", "sinks"), "bias": ("bias",),
         "packed": ("packed", "Packed", "packing"), "softcap": ("soft cap", "softcap"),
@@ -197,29 +195,36 @@ def choice(ticks: Ticks, source: str) -> Choice:
     }  # fmt: skip
     gone = (word for name in words if off[name] for word in words[name])
     return Choice(
-        ("attention",), given, facts, tuple(_texts(ticks, source)), ("gfx942", "7.5", *gone)
+        ("attention",),
+        dict.fromkeys(("attention", "_refusals", "main"), known),
+        {"D": D, "BLOCK_D": width},
+        tuple(_texts(ticks, source)),
+        ("gfx942", "7.5", *gone),
     )
 
 
+def _specialized(ticks: Ticks, source: str) -> bool:
+    """Whether one warp loads while the others compute: where a loop has no branch."""
+    plain = not {*ticks.on} - {"grouped", "lse", "contiguous"}
+    return plain and _tile(ticks, source).warp_specialize
+
+
 def _texts(ticks: Ticks, source: str) -> Iterator[tuple[str, str]]:
-    """What a file refuses beyond the complete kernel, and what goes with it: old, new."""
+    """What a file narrows, beyond the complete kernel: old, new."""
     D, gpu = ticks.D, ticks.gpu
     tile = _tile(ticks, source)
     table = source[source.index("# Queries of a program,") : source.index("@triton.jit")]
     fit = "the fastest on an H200" if gpu == "sm_90" else f"fits {gpu}, not timed"
     yield (
         table,
-        (
-            "# Queries of a program, keys of an iteration, warps, iterations that load at once.\n"
-            'Tile = namedtuple("Tile", "BLOCK_M BLOCK_N num_warps num_stages")\n'
-            f"TILE = Tile({', '.join(map(str, tile[:4]))})  # {fit}\n"
-            f"GPUS = {GPUS[gpu]}  # compute capabilities that it is for\n\n\n"
-        ),
+        "# Queries of a program, keys of an iteration, warps, iterations that load at once.\n"
+        "BLOCK_M, BLOCK_N, NUM_WARPS, NUM_STAGES = "
+        f"{', '.join(map(str, tile[:4]))}  # {fit}\n"
+        f"GPUS = {GPUS[gpu]}  # compute capabilities that it is for\n\n\n",
     )
-    yield "and tile.warp_specialize and", f"and {tile.warp_specialize} and"
-    yield "torch.float16, torch.bfloat16, torch.float32)", "torch.float16, torch.bfloat16)"
-    yield "q.dtype == torch.float32 or (scale or 0) > 1", "False"
-    yield '("scale", scale, -64, 64)', '("scale", scale, -64, 0)'
+    interpreted = source[source.index("INTERPRETED = ") : source.index("LOG2_E = ")]
+    upcast = "UPCAST = tl.constexpr(triton.knobs.runtime.interpret)"
+    yield interpreted, f"{upcast}  # there is no bfloat16 there\n"
     yield (
         "as flash_attention computes it, with the masks and terms that models add",
         ("on tensor cores; no matrix of scores ever exists"),
@@ -229,38 +234,22 @@ def _texts(ticks: Ticks, source: str) -> Iterator[tuple[str, str]]:
         "float16, bfloat16 or float32 (on CUDA cores); D 16 to 256 in steps of 8;",
         (f"float16 or bfloat16; D {D};"),
     )
-    yield "if D % 8 or not 16 <= D <= 256:", f"if D != {D}:"
-    yield "allowed: 16 to 256 in steps of 8", f"allowed: {D}"
-    start = source.index("    gpu = _architecture(q.device)\n")
-    yield (
-        source[start : source.index("\n\n\n", start)],
-        (
-            "    if q.is_cuda and torch.cuda.get_device_capability(q.device) not in GPUS:\n"
-            '        yield ValueError(f"q is on another generation of GPUs; allowed: {GPUS}")'
-        ),
-    )
-    if not ticks.bias:
-        yield '**_strides("b", bias)', '"stride_bb": None, "stride_bh": None, "stride_bm": None'
-    yield "[row for row in maybe if row[1] is not None]", "maybe"
-    if ticks.window:
-        yield (
-            "x is None or (type(x) is int and 0 <= x < 2**30)",
-            "type(x) is int and 0 <= x < 2**30",
-        )
-        yield "allowed: two of None and whole numbers from 0", "allowed: two whole numbers from 0"
+    if not _specialized(ticks, source):
+        start = source.index("    # A kernel that makes a descriptor")
+        yield source[start : source.index("    with torch.cuda.device_of")], ""
+        yield "context.run(_attention_kernel", "_attention_kernel"
+        yield " * H * B,)],", " * H * B,)]("
+    here, there = "descriptors of [B, Hkv, N, D]", "pointers to the first element"
+    if not ticks.tma:
+        yield f"k and v: {here}, or {there}", there
+        yield "# TMA: descriptor of [B, H, rows, D]; otherwise pointer", "# pointer"
+    elif ticks.contiguous:
+        yield f"k and v: {here}, or {there}", f"k and v: {here}"
     if ticks.contiguous:
-        yield "x.stride()[-1:] != (1,)", "not x.is_contiguous() or x.data_ptr() % 16"
-        said = ("no size 0, the last stride 1", "the last 1, others any")  # of two versions
-        yield next(x for x in said if x in source), "contiguous, at a multiple of 16 bytes"
         yield "Any strides, but the D columns of a row lie side by side.", "Contiguous."
     if not ticks.grouped:
         yield "hk = h // G", "hk = h"
-        yield "if H % Hkv:", "if H != Hkv:"
-        yield "allowed: a multiple of k's", "allowed: as many"
         yield "k, v: [..., Hkv, N, D], H a multiple of Hkv", "k, v: [..., H, N, D]"
-    own = (ROOT / CHECK).read_text("utf-8")
-    end = source.index('\n\nif __name__ == "__main__":\n    raise')
-    yield source[source.index("def main():") : end], own[own.index("def main(") :]
 
 
 def _tile(ticks: Ticks, source: str) -> Any:
@@ -295,9 +284,14 @@ def _docstring(ticks: Ticks) -> str:
 
 
 def source() -> str:
-    """The complete kernel, as the files call it."""
+    """The complete kernel, as the files call it, and what stands around it."""
     text = listings.without_markers((ROOT / SOURCE).read_text("utf-8"))
-    return text.replace("masks_and_packing", "attention")
+    body = text.index("    for error in _refusals")  # of the launcher, after its docstring
+    own = (ROOT / HOST).read_text("utf-8")
+    names = own[own.index("q, k, v, scale") : own.index("\n):")]
+    loop = f"    for error in _refusals({names}):  # fmt: skip\n        raise error\n"
+    start, end = own.index("    out = "), text.index('\n\nif __name__ == "__main__":\n    raise')
+    return (text[:body] + loop + own[start:] + text[end:]).replace("masks_and_packing", "attention")
 
 
 def made(ticks: Ticks) -> str:
@@ -317,10 +311,23 @@ def made(ticks: Ticks) -> str:
 
 
 def formatted(text: str) -> str:
-    """A file as ruff lays it out."""
+    """A file as ruff lays it out; what has become short enough stands on one line."""
+    text = re.sub(
+        r"^( *)([^\n#]*\()\n([^#]*?)\n *(\)+:?)  # fmt: skip$",
+        _on_one_line,
+        text,
+        flags=re.MULTILINE,
+    )
     ruff = [sys.executable, "-m", "ruff", "format", "--stdin-filename", str(SOURCE), "-"]
+    ruff += ["--config", "format.skip-magic-trailing-comma=true"]
     done = subprocess.run(ruff, input=text, capture_output=True, text=True, cwd=ROOT, check=True)
     return done.stdout
+
+
+def _on_one_line(found: re.Match[str]) -> str:
+    indent, head, inside, end = found.groups()
+    line = indent + head + re.sub(r"\s+", " ", inside.strip().rstrip(",")) + end
+    return line if len(line) <= 100 else found[0]
 
 
 def asked(words: Sequence[str]) -> Ticks:

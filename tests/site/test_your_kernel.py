@@ -1,5 +1,6 @@
 """Each published file: the full kernel's program and bits, right in float64, and nothing else."""
 
+import difflib
 import itertools
 import os
 import re
@@ -119,7 +120,10 @@ def test_a_file_is_the_full_kernel(name, compiling, monkeypatch, tmp_path, capsy
     assert all(torch.equal(a, b) for a, b in pairs)
 
     ours = programs(compiling, file.attention, tensors, own, ticks.gpu)
-    assert ours == programs(compiling, full.masks_and_packing, tensors, all_of, ticks.gpu)
+    wanted = programs(compiling, full.masks_and_packing, tensors, all_of, ticks.gpu)
+    assert len(ours) == len(wanted)
+    for one, other in zip(ours, wanted, strict=True):
+        assert not list(difflib.unified_diff(one.split("\n"), other.split("\n"), n=0))[2:]
 
 
 def programs(compiling, launcher, tensors, options, target):
@@ -129,6 +133,58 @@ def programs(compiling, launcher, tensors, options, target):
         compiling.send(launch)
         found.append(same_program(compiling.receive(60)))
     return some(found)
+
+
+WRONG = {  # of q, k and v
+    "no tensor": lambda q, k, v: (q, k.tolist(), v),
+    "sparse": lambda q, k, v: (q, k.to_sparse(), v),
+    "a gradient": lambda q, k, v: (q.clone().requires_grad_(), k, v),
+    "another sign": lambda q, k, v: (q, k, torch._neg_view(v)),
+    "another dtype": lambda q, k, v: (q, k.bfloat16(), v),
+    "float64": lambda q, k, v: (q.double(), k.double(), v.double()),
+    "steps of columns": lambda q, k, v: (q.mT.contiguous().mT, k, v),
+    "no row": lambda q, k, v: (q[..., :0, :], k, v),
+    "five dimensions": lambda q, k, v: (q[None, None], k[None, None], v[None, None]),
+    "one dimension": lambda q, k, v: (q, k[(0,) * (k.dim() - 1)], v),
+    "fewer columns": lambda q, k, v: (q, k[..., :8].contiguous(), v),
+    "fewer keys": lambda q, k, v: (q, k.narrow((0, -2)[k.dim() == 4], 0, 9).contiguous(), v),
+    "heads that do not divide": lambda q, k, v: (q, *(torch.cat([x] * 3, 1) for x in (k, v))),
+    "another device": lambda q, k, v: (q, k.to("meta"), v),
+}  # fmt: skip
+WRONG_OPTIONS = {
+    "scale": ("1", True, 0.0, -1.0, float("nan")),
+    "window": (3, (1,), (-1, 0), (1.0, 0), (True, 0)),
+    "sinks": (1.0, torch.zeros(2).half(), torch.zeros(3), torch.zeros(2, requires_grad=True)),
+    "softcap": ("1", True, 0.0, -1.0, float("nan")),
+    "bias": (torch.zeros(100, 150), torch.zeros(1, 2, 100, 150).int(), torch.zeros(1, 2, 3, 150)),
+    "cu_seqlens_q": (torch.tensor([0, 100]), torch.tensor([0, 10, 20, 100]).int(),
+                     torch.tensor([[0, 40, 100]]).int()),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_file_refuses_what_the_full_kernel_refuses(name, tmp_path):
+    path = tmp_path / "kernel.py"
+    path.write_text(your_kernel.made(FILES[name]), "utf-8")
+    launchers = [load_file(path, "folded").attention, load_file(ROOT / SOURCE, "full")]
+    tensors, *options = call(FILES[name])
+    wrong = {of: (change(*tensors), {}) for of, change in WRONG.items()}
+    takes = {**options[0], "scale": None}
+    wrong |= {
+        f"{of} {i}": (tensors, {of: x})
+        for of in takes.keys() & WRONG_OPTIONS.keys()
+        for i, x in enumerate(WRONG_OPTIONS[of])
+    }
+    pairs = [*zip((launchers[0], launchers[1].masks_and_packing), options, strict=True)]
+    for of, (given, changed) in wrong.items():
+        kinds = [refusal(launcher, given, right | changed) for launcher, right in pairs]
+        assert kinds[0] is kinds[1], of
+
+
+def refusal(launcher, tensors, options):
+    with pytest.raises((TypeError, ValueError), match="allowed") as caught:
+        launcher(*tensors, **options)
+    return caught.type
 
 
 QUERY, KEYS = (1, 4, 2, 128), (1, 2, 1500, 128)
@@ -191,3 +247,8 @@ def test_a_command_names_ticks_that_there_are():
     for words in (["CASUAL"], ["D=33"], ["GPU=sm_70"], ["PACKED", "BIAS"]):
         with pytest.raises(your_kernel.UnknownChoice):
             your_kernel.asked(words)
+
+
+def test_the_shortest_is_short():
+    ticks = your_kernel.Ticks(causal=True, contiguous=True)
+    assert your_kernel.code_lines(your_kernel.made(ticks)) <= 150

@@ -123,7 +123,7 @@ check: $(ALL) ## Stale results, lint, types, figures, spelling, strict build, HT
 	run $(SITE) check-html .cache/site; \
 	test -z "$$failed" || { echo "== failed$$failed"; exit 1; }
 
-TICKS = CAUSAL WINDOW SINKS PACKED SOFTCAP BIAS GROUPED LSE CONTIGUOUS
+TICKS = CAUSAL WINDOW SINKS PACKED SOFTCAP BIAS GROUPED LSE CONTIGUOUS BACKWARD
 
 .PHONY: your-kernel
 your-kernel: $(ALL) ## Fold one to what you need: CAUSAL=1 D=128 GPU=sm_90; EVERY=1 checks all

@@ -27,6 +27,7 @@ from snippets._site.program import (
     Definition,
     Program,
     Scope,
+    forget,
     loads,
     pairs,
     rebuilt,
@@ -48,9 +49,11 @@ def fold(source: str, choice: Choice) -> str:
             raise Unfoldable(f"{source.count(old)} times, and not once: {old}")
         source = source.replace(old, new)
     tree = cst.parse_module(source)
-    before, names = "", loads(tree)
-    while before != tree.code:
-        before, tree = tree.code, _Round(tree, choice).folded()
+    before, code, names = "", source, loads(tree)
+    while before != code:
+        tree = _Round(tree, choice).folded()
+        before, code = code, tree.code
+    forget()
     return wording.without(tree, names - loads(tree), choice.words).code
 
 
@@ -78,6 +81,7 @@ class _Round(Program):
                         going |= (
                             {id(inner)} if name in self.classes and (name, of) in gone else set()
                         )
+        self.unread = {name: self._unread(name) for name in self.scopes}
         body: list[Any] = []
         for statement in self.tree.body:
             name = statement.name.value if isinstance(statement, cst.FunctionDef) else ""
@@ -104,6 +108,22 @@ class _Round(Program):
                 true = {i for i, slot in slots.items() if self.value(slot.value, slot.scope)}
                 return self.tree.visit(_Versions(true, scope.node, other))
         return None
+
+    def _unread(self, name: str) -> set[int]:
+        """Which parts of what a function returns nobody reads."""
+        scope = self.scopes[name]
+        sizes = {len(x.elements) if isinstance(x, cst.Tuple) else 0 for x in scope.returns}
+        if not scope.jit or name in self.escaped or len(sizes) != 1:
+            return set()
+        calls = [x for of in self.scopes.values() for x in of.calls if _named(x.func) == name]
+        targets = [(x, of) for of in self.scopes.values() for x, by in of.unpacked if by == name]
+        read = {
+            i
+            for target, of in targets
+            for i, x in enumerate(target.elements)
+            if _named(x.value) != "_" and loads(x.value) & of.live
+        }
+        return {*range(*sizes)} - read if len(calls) == len(targets) and read else set()
 
     def _dropped(self) -> set[tuple[str, str]]:
         """What nothing needs: parameters and fields that share no argument with one that stays."""
@@ -223,6 +243,13 @@ class _Function:
                 known = (self.around.owner(name), name) in self.gone
                 found = self._value(old) if known else UNKNOWN
                 return written(found) if _definite(found) else new
+            case cst.Return(value=cst.Tuple() as returned) if self.around.unread[self.scope.name]:
+                return new.with_changes(value=self._read(returned, self.scope.name))
+            case cst.Assign(
+                targets=[cst.AssignTarget(cst.Tuple() as target)],
+                value=cst.Call(func=cst.Name(called)),
+            ) if self.around.unread.get(called):
+                return _paired(new, [(self._read(target, called), new.value)])
             case cst.Assign() | cst.AnnAssign() | cst.AugAssign() if self.scope.name:
                 return self._assign(old, new)
             case cst.SimpleStatementLine(body=[]):
@@ -238,6 +265,12 @@ class _Function:
             case cst.IndentedBlock():
                 return new.with_changes(body=self._reached(new.body))
         return new
+
+    def _read(self, whole: cst.Tuple, function: str) -> Any:
+        """Those parts of a tuple that a caller of the function reads."""
+        unread = self.around.unread[function]
+        left = [x for i, x in enumerate(whole.elements) if i not in unread]
+        return whole.with_changes(elements=left) if len(left) > 1 else left[0].value
 
     def _value(self, node: Any) -> Any:
         return self.around.value(node, self.scope)
@@ -259,6 +292,8 @@ class _Function:
                 if len(scope.definitions.get(other, ())) + (other in scope.parameters) == 1:
                     return new.with_changes(value=other) if scope.reaching(old) else new
         found = self._value(old) if name in scope.definitions else UNKNOWN
+        if found == 0 and len(scope.definitions[name]) == 1:
+            return written(found)
         return written(found) if found is None or isinstance(found, (bool, Code)) else new
 
     def _boolean(self, old: cst.BooleanOperation, new: cst.BooleanOperation) -> Any:

@@ -1,31 +1,167 @@
 """What stands around the kernels of a folded file: launcher, refusals and self-check, of all ticks.
 
-It is folded with the kernels. `_forward` continues the complete kernel's launcher.
+It is folded with the kernels. Without a backward, `_forward` is the launcher itself.
 """
 
 # ruff: noqa: F821 - the names are those of the file that it becomes a part of, and the ticks
 # mypy: ignore-errors
 
 
+def _differentiable(
+    q, k, v, sinks, scale, window, softcap, bias, cu_seqlens_q, cu_seqlens_k
+):  # fmt: skip
+    options = {
+        "scale": scale,
+        "window": window,
+        "softcap": softcap,
+        "cu_seqlens_q": cu_seqlens_q,
+        "cu_seqlens_k": cu_seqlens_k,
+    }
+    return _Attention.apply(q, k, v, sinks, options)
+
+
+class _Attention(torch.autograd.Function):
+    """The launchers, as autograd calls them."""
+
+    @staticmethod
+    def forward(ctx, q, k, v, sinks, options):
+        ctx.options = options
+        out, lse = _forward(q, k, v, sinks, **options)
+        ctx.save_for_backward(q, k, v, sinks, out, lse)
+        return out, lse
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, grad_out, grad_lse):
+        return *_gradients(*ctx.saved_tensors, grad_out, grad_lse, **ctx.options), None
+
+
+def _gradients(
+    q, k, v, sinks, out, lse, grad_out, grad_lse,
+    scale, window, softcap, cu_seqlens_q, cu_seqlens_k,
+):  # fmt: skip
+    """What autograd asks for. The same bits in each run."""
+    grad_q, shape = q.new_empty(q.shape), k.shape
+    if contiguous and (not grad_out.is_contiguous() or grad_out.data_ptr() % 16):
+        grad_out = grad_out.clone(memory_format=torch.contiguous_format)
+    if not contiguous and grad_out.stride(-1) != 1:  # out.sum() hands over one number, expanded
+        grad_out = grad_out.contiguous()
+    if return_lse:
+        grad_lse = grad_lse.contiguous()
+    q, k, v, grad_out, out = map(_four_dimensions, (q, k, v, grad_out, out))
+    (B, H, M, _), (_, Hkv, N, _) = q.shape, k.shape
+    corner = 0 if packed else N - M
+    causal_offset, left_offset = corner, None
+    if window is not None:
+        causal_offset, left_offset = corner + (0 if causal else window[1]), corner - window[0]
+    if window is not None and not packed:
+        begin = max(left_offset, 0)
+        k, v, N = k[:, :, begin:], v[:, :, begin:], N - begin
+        causal_offset, left_offset = causal_offset - begin, left_offset - begin
+    # The logsumexp times log2(e), and Δ; rows begin at multiples of 16 bytes, as TMA needs.
+    lse_log2, delta = q.new_empty((2, B * H, -(-M // 4) * 4), dtype=torch.float32)[..., :M]
+    sizes = shape if packed else (B, Hkv, N, D)
+    if packed and (causal or window is not None):  # what no query of a sequence sees stays 0
+        grad_k, grad_v = (q.new_zeros(sizes) for _ in range(2))
+    else:
+        grad_k, grad_v = (q.new_empty(sizes) for _ in range(2))
+    (qb, qh, qm, _), (kb, kh, kn, _), (vb, vh, vn, _) = q.stride(), k.stride(), v.stride()
+    (gb, gh, gm, _), (ob, oh, om, _) = grad_out.stride(), out.stride()
+    scale = D**-0.5 if scale is None else float(scale)
+    if packed:
+        sequences = len(cu_seqlens_q) - 1
+        tiles, tiles_k = M // QUERIES_M + sequences + 1, N // KEYS_N + sequences + 1
+    else:
+        tiles, tiles_k = triton.cdiv(M, QUERIES_M), triton.cdiv(N, KEYS_N)
+    if sinks is not None:
+        grad_sinks = q.new_empty((B, H, tiles), dtype=torch.float32)
+    use_tma = hopper and (
+        contiguous
+        or all(
+            x.data_ptr() % 16 == 0 and all(step and step % 8 == 0 for step in x.stride()[:3])
+            for x in (q, k, v, grad_out)
+        )
+    )
+    of_queries, of_keys, rows = (q, k, v, grad_out), (q, k, v, grad_out), (lse_log2, delta)
+    if use_tma:
+        of_queries = _loaded(of_queries, QUERIES_M, QUERIES_N)
+        of_keys = _loaded(of_keys, KEYS_M, KEYS_N)
+        rows = [TensorDescriptor(x, x.shape, x.stride(), [1, KEYS_M]) for x in rows]
+    with torch.cuda.device_of(q):
+        _queries_kernel[(tiles * B * H,)](  # first: it leaves logsumexp and Δ for the other
+            *of_queries, out, lse, grad_lse, sinks, None, cu_seqlens_q, cu_seqlens_k,
+            lse_log2, delta, grad_sinks, grad_q,
+            qb, qh, qm, kb, kh, kn, vb, vh, vn, gb, gh, gm, ob, oh, om, None, None, None,
+            lse_log2.stride(0), H, H // Hkv,
+            _together(B * H, tiles) if causal or window is not None else 1,
+            M, N, sequences, causal_offset, left_offset, scale, scale * LOG2_E.value, softcap,
+            D=D, CAUSAL=causal or window is not None, BOTTOM_RIGHT=True,
+            MASKED=causal or window is not None or packed or N % QUERIES_N != 0,
+            BLOCK_M=QUERIES_M, BLOCK_N=QUERIES_N, BLOCK_D=BLOCK_D, USE_TMA=use_tma, KEEP=keep,
+            num_warps=QUERIES_WARPS, num_stages=QUERIES_STAGES,
+        )  # fmt: skip
+        _keys_kernel[(tiles_k * B * Hkv,)](
+            *of_keys, *rows, None, cu_seqlens_q, cu_seqlens_k, grad_k, grad_v,
+            qb, qh, qm, kb, kh, kn, vb, vh, vn, gb, gh, gm, None, None, None,
+            lse_log2.stride(0), H, H // Hkv,
+            _together(B * Hkv, tiles_k) if causal or window is not None else 1,
+            M, N, sequences, causal_offset, left_offset, scale, scale * LOG2_E.value, softcap,
+            D=D, CAUSAL=causal or window is not None, BOTTOM_RIGHT=True,
+            BLOCK_M=KEYS_M, BLOCK_N=KEYS_N, BLOCK_D=BLOCK_D, USE_TMA=use_tma,
+            num_warps=KEYS_WARPS, num_stages=KEYS_STAGES, maxnreg=KEYS_REGISTERS,
+        )  # fmt: skip
+    if window is not None and not packed:  # the keys that no query sees have zeros
+        outside = 0, 0, begin, 0
+        grad_k, grad_v = (torch.nn.functional.pad(x, outside) for x in (grad_k, grad_v))
+    if sinks is not None:
+        return grad_q, grad_k.view(shape), grad_v.view(shape), grad_sinks.sum((0, 2))
+    return grad_q, grad_k.view(shape), grad_v.view(shape)
+
+
+def _four_dimensions(x):
+    if packed:
+        return x.transpose(0, 1)[None]
+    if contiguous:
+        return x.view((1,) * (4 - x.dim()) + x.shape)
+    return x[(None,) * (4 - x.dim())]
+
+
+def _loaded(tensors, block_m, block_n):
+    """q, k, v and grad_out as TMA loads them."""
+    blocks = zip(tensors, (block_m, block_n, block_n, block_m), strict=True)
+    return [TensorDescriptor(x, x.shape, x.stride(), [1, 1, n, BLOCK_D]) for x, n in blocks]
+
+
+def _together(heads, tiles):
+    """How many heads start together: as many as fill a GPU with AT_ONCE programs; a divisor.
+
+    Then the last programs to start are short ones, of several heads.
+    """
+    return next((n for n in range(1, heads) if heads % n == 0 and n * tiles >= AT_ONCE), heads)
+
+
 def _forward(
-    q, k, v, scale, window, sinks, softcap, bias, cu_seqlens_q, cu_seqlens_k
+    q, k, v, sinks, scale, window, softcap, bias, cu_seqlens_q, cu_seqlens_k
 ):  # fmt: skip
     out = torch.empty_like(q, memory_format=torch.contiguous_format)
     rows = q.shape[1::-1] if packed else q.shape[:-1]
     lse = torch.empty(rows, dtype=torch.float32, device=q.device) if return_lse else None
-    q, k, v = (x.transpose(0, 1)[None] if packed else x[(None,) * (4 - x.dim())] for x in (q, k, v))
+    if packed:
+        q, k, v = (x.transpose(0, 1)[None] for x in (q, k, v))
+    elif contiguous:  # a view's strides are regular, also where a size is 1
+        q, k, v = (x.view((1,) * (4 - x.dim()) + x.shape) for x in (q, k, v))
+    else:
+        q, k, v = (x[(None,) * (4 - x.dim())] for x in (q, k, v))
     (B, H, M, _), (_, Hkv, N, _) = q.shape, k.shape
-    steps, block = [Hkv * N * D, N * D, D, 1], [1, 1, BLOCK_N, BLOCK_D]
-    corner = 0 if packed else N - M  # a query's own key is so many rows further down
-    causal_offset, left_offset = corner, None
     if bias is not None:
         bias = bias.expand(B, H, M, N)
     if window is not None:
-        causal_offset, left_offset = corner + (0 if causal else window[1]), corner - window[0]
+        corner = 0 if packed else N - M  # a query's own key is so many rows further down
+        offset, left = corner + (0 if causal else window[1]), corner - window[0]
     if window is not None and not packed:  # the keys that no query sees are not read
-        begin = max(left_offset, 0)
+        begin = max(left, 0)
         k, v, N = k[:, :, begin:], v[:, :, begin:], N - begin
-        causal_offset, left_offset = causal_offset - begin, left_offset - begin
+        offset, left = offset - begin, left - begin
         if bias is not None:
             bias = bias[..., begin:]
     (qb, qh, qm, _), (kb, kh, kn, _), (vb, vh, vn, _) = q.stride(), k.stride(), v.stride()
@@ -39,9 +175,7 @@ def _forward(
         )
     )
     if use_tma:
-        k, v = (
-            TensorDescriptor(x, x.shape, steps if contiguous else x.stride(), block) for x in (k, v)
-        )
+        k, v = (TensorDescriptor(x, x.shape, x.stride(), [1, 1, BLOCK_N, BLOCK_D]) for x in (k, v))
     if packed:
         sequences = len(cu_seqlens_q) - 1
         tiles = M // BLOCK_M + sequences + 1
@@ -52,7 +186,8 @@ def _forward(
         context.run(_attention_kernel[((tiles if packed else triton.cdiv(M, BLOCK_M)) * H * B,)],
             q, k, v, out, lse, sinks, bias, cu_seqlens_q, cu_seqlens_k,
             qb, qh, qm, kb, kh, kn, vb, vh, vn, bb, bh, bm,
-            H, H // Hkv, M, N, sequences, causal_offset, left_offset,
+            H, H // Hkv, M, N, sequences, offset if window is not None else 0 if packed else N - M,
+            left if window is not None else None,
             (D**-0.5 if scale is None else float(scale)) * LOG2_E.value, softcap,
             D=D, BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_D=BLOCK_D, USE_TMA=use_tma,
             CAUSAL=causal or window is not None, BOTTOM_RIGHT=True, EXACT=False,
@@ -63,7 +198,7 @@ def _forward(
 
 
 def _refusals(
-    q, k, v, scale, window, sinks, softcap, bias, cu_seqlens_q, cu_seqlens_k
+    q, k, v, sinks, scale, window, softcap, bias, cu_seqlens_q, cu_seqlens_k
 ):  # fmt: skip
     """What the kernel cannot do, in order: which argument, what came, what is allowed."""
     functorch, forward_ad = torch._C._functorch, torch.autograd.forward_ad
@@ -82,7 +217,7 @@ def _refusals(
             yield TypeError(f"{name} is {x!r:.60}; allowed: a dense torch.Tensor")
         if x.device != q.device:
             yield TypeError(f"{name} is on {x.device}; allowed: {q.device}")
-        if x.requires_grad and torch.is_grad_enabled():
+        if not backward and x.requires_grad and torch.is_grad_enabled():
             yield ValueError(f"{name} requires grad, but has no backward; allowed: torch.no_grad()")
         if contiguous and (not x.is_contiguous() or x.data_ptr() % 16):
             yield ValueError(
@@ -154,7 +289,7 @@ def main():
     options = {
         "window": (100, 30),
         "softcap": 2.0,
-        "sinks": torch.randn(4),
+        "sinks": torch.randn(4, requires_grad=backward),
         "bias": torch.randn(1, 4, 200, 333).half(),
         "cu_seqlens_q": torch.tensor([0, 77, 200]).int(),
         "cu_seqlens_k": torch.tensor([0, 150, 333]).int(),
@@ -204,6 +339,26 @@ def main():
     if return_lse:
         right = right and (lse - wanted_lse).abs().max().item() < 1e-4
     print(f"largest difference from float64: {error:.1e}, PyTorch's {allowed:.1e}")
+    if backward:
+        found, grad = [], torch.randn_like(q)
+        for attend, kind in (
+            (lambda *x: attention(*x, **options), torch.half),
+            (eager, torch.half),
+            (eager, torch.double),
+        ):
+            leaves = [x.detach().to(kind).requires_grad_() for x in (q, k, v)]
+            made = attend(*leaves)
+            if return_lse:
+                made = torch.cat([made[0].flatten() * grad.flatten(), made[1].flatten()])
+            if not return_lse:
+                made = made * grad
+            if sinks is not None:
+                leaves.append(options["sinks"])
+            found.append(torch.autograd.grad(made.double().sum(), leaves))
+        for ours, theirs, want in zip(*found, strict=True):
+            error, allowed = ((x - want).abs().max().item() for x in (ours, theirs))
+            right = right and error <= 2 * allowed + 1e-3 * want.abs().max().item()
+            print(f"of a gradient: {error:.1e}, PyTorch's {allowed:.1e}")
     if q.is_cuda:
         print(f"{triton.testing.do_bench(lambda: attention(q, k, v, **options)) * 1000:.1f} µs")
     print("OK" if right else "WRONG: that is not rounding")

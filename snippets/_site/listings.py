@@ -18,6 +18,7 @@ from mkdocs.structure.pages import Page
 from pygments import highlight
 from pygments.formatters import HtmlFormatter
 from pygments.lexers import PythonLexer
+from pygments.token import STANDARD_TYPES
 
 from snippets._site import html_fixes
 
@@ -48,6 +49,18 @@ def lines(source: str) -> str:
         f'<a href="#L{number}" data-line="{number}" aria-label="Line {number}"></a>{line}</span>'
         for number, line in enumerate(marked.rstrip("\n").split("\n"), start=1)
     )
+
+
+def colored(source: str) -> list[tuple[str, str]]:
+    """Code in pieces: the class of each, for its color, and its text."""
+    pieces: list[tuple[str, str]] = []
+    for kind, text in PythonLexer(stripnl=False).get_tokens(source):
+        name = STANDARD_TYPES.get(kind, "")
+        name = "" if name in ("n", "p", "w") else name  # these have the color of text
+        if pieces and pieces[-1][0] == name:
+            text = pieces.pop()[1] + text
+        pieces.append((name, text))
+    return pieces
 
 
 def remember(nav: Navigation) -> None:

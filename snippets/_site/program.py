@@ -81,8 +81,13 @@ def children(node: Any) -> Iterator[Any]:
     for name in _parts(node.__class__):
         value = getattr(node, name)
         for child in value if isinstance(value, (list, tuple)) else (value,):
-            if isinstance(child, cst.CSTNode):
+            if _is_node(child.__class__):
                 yield child
+
+
+@functools.cache
+def _is_node(kind: type) -> bool:
+    return issubclass(kind, cst.CSTNode)
 
 
 def walk(node: Any) -> Iterator[Any]:
@@ -91,8 +96,20 @@ def walk(node: Any) -> Iterator[Any]:
         yield from walk(child)
 
 
-def loads(node: Any) -> set[str]:
-    return {x.value for x in walk(node) if isinstance(x, cst.Name)}
+@functools.cache  # a node never changes, and most stay from round to round
+def loads(node: Any) -> frozenset[str]:
+    return frozenset(x.value for x in walk(node) if x.__class__ is cst.Name)
+
+
+@functools.cache
+def _code(node: Any) -> str:
+    return cst.Module([]).code_for_node(node)
+
+
+def forget() -> None:
+    """Let go of a file's nodes."""
+    loads.cache_clear()
+    _code.cache_clear()
 
 
 def rebuilt(node: Any, change: Callable[[Any, Any], Any]) -> Any:
@@ -101,11 +118,11 @@ def rebuilt(node: Any, change: Callable[[Any, Any], Any]) -> Any:
     for name in _parts(node.__class__):
         value = getattr(node, name)
         if isinstance(value, (list, tuple)):
-            new = [rebuilt(x, change) if isinstance(x, cst.CSTNode) else x for x in value]
+            new = [rebuilt(x, change) if _is_node(x.__class__) else x for x in value]
             if any(map(operator.is_not, new, value)):
                 flat = [x for y in new for x in (y if isinstance(y, list) else [y])]
                 changes[name] = tidy(value, new) if None in new else flat
-        elif isinstance(value, cst.CSTNode) and (new := rebuilt(value, change)) is not value:
+        elif _is_node(value.__class__) and (new := rebuilt(value, change)) is not value:
             if isinstance(new, list):  # an elif that is decided
                 decided: list[Any] = new
                 chained = isinstance((decided or [None])[0], cst.If)
@@ -211,6 +228,7 @@ class Scope:
         self.reads: list[tuple[str, frozenset[str]]] = []  # each with the names made of it
         self.calls: list[cst.Call] = []
         self.returns: list[Any] = []
+        self.unpacked: list[tuple[cst.Tuple, str]] = []  # targets, and the function that is called
         self.parameters: dict[str, cst.Param] = {}
         self.positional: list[str] = []
         self.jit = False
@@ -252,6 +270,9 @@ class Scope:
                 self._assign(target, value, value, path)
                 return
             case cst.Assign(targets=[cst.AssignTarget(target=target)], value=value):
+                match target, value:
+                    case cst.Tuple(), cst.Call(func=cst.Name(value=called)):
+                        self.unpacked.append((target, called))
                 for one, its in pairs(target, value):
                     self._assign(one, its, its, path)
                 return
@@ -309,7 +330,7 @@ class Program:
         functions = {x.name.value: x for x in tree.body if isinstance(x, cst.FunctionDef)}
         kinds = {x.name.value: x for x in tree.body if isinstance(x, cst.ClassDef)}
         self.classes = {name: found for name, x in kinds.items() if (found := _fields(x))}
-        quiet = (name for name, x in functions.items() if not HARMS.search(tree.code_for_node(x)))
+        quiet = (name for name, x in functions.items() if not HARMS.search(_code(x)))
         self.harmless = {*quiet, *kinds, *BUILTINS}
         self.scopes = {
             name: Scope(name, x, self.pure) for name, x in {"": tree, **functions}.items()

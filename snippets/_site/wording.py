@@ -95,5 +95,7 @@ def _docstring(text: str, gone: set[str], kept: Kept) -> str:
         elif out:
             out.pop()
     whole = re.sub(r"\n\n +\w+:(?=\n\n|$)", "", "".join(out))
+    if "\n" not in whole and len(whole) > WIDTH - 7:
+        whole = "\n    ".join(textwrap.wrap(whole, WIDTH - 7))
     end = "\n    " if "\n" in whole else ""
     return f'"""{whole}{end}"""' if whole.strip() else ""

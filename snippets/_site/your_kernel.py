@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
@@ -31,6 +31,7 @@ from snippets._site.program import SOME, Choice
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = Path("snippets/masks_and_packing/kernel.py")
+BACKWARD = Path("snippets/masks_and_packing/backward.py")
 HOST = Path("snippets/_site/host_side.py")
 CACHE = Path(".cache/your_kernel")
 GPUS = {  # generation → compute capabilities
@@ -43,7 +44,8 @@ MADE_BY = ("fold.py", "program.py", "wording.py", "your_kernel.py", "host_side.p
 WIDTHS = (64, 128, 256)
 
 
-EXCLUDED = (("packed", "bias"), ("packed", "contiguous"))  # what no file holds both of
+# What no file holds both of.
+EXCLUDED = (("packed", "bias"), ("packed", "contiguous"), ("bias", "backward"))
 
 
 class UnknownChoice(UnknownName):
@@ -63,6 +65,7 @@ class Ticks:
     grouped: bool = False  # heads of queries share heads of keys
     lse: bool = False  # the logsumexp of each row is returned, too
     contiguous: bool = False  # all tensors are
+    backward: bool = False  # autograd can go through it
     D: int = 128
     gpu: str = "sm_90"
 
@@ -107,6 +110,7 @@ LABELS = {
     "grouped": "grouped heads",
     "lse": "log-sum-exp",
     "contiguous": "contiguous tensors only",
+    "backward": "backward",
 }
 CARDS = {
     "sm_80": "A100, A30",
@@ -116,20 +120,22 @@ CARDS = {
 }
 PLACE = "<!-- popular kernels -->"
 FEATURES = [x.name for x in fields(Ticks) if x.type == "bool"]
+FLAGS = ("causal", "grouped", "packed", "contiguous", "backward")
 # What people ask for, by its name.
 POPULAR = {
     "Llama 3, Qwen 3, Mistral: prefill": Ticks(causal=True, grouped=True),
     "the same, all tensors contiguous": Ticks(causal=True, grouped=True, contiguous=True),
     "the shortest: causal, contiguous": Ticks(causal=True, contiguous=True),
     "gpt-oss: window and sinks": Ticks(causal=True, window=True, sinks=True, grouped=True, D=64),
-    "packed training batches": Ticks(causal=True, grouped=True, packed=True, lse=True),
+    "packed training batches": Ticks(causal=True, grouped=True, packed=True, backward=True),
     "Gemma 2: window and soft cap": Ticks(
         causal=True, window=True, softcap=True, grouped=True, D=256
     ),
     "GPT-2: causal, one head of keys each": Ticks(causal=True, D=64),
     "encoders, diffusion: no mask": Ticks(D=64),
     "T5, ALiBi: a bias": Ticks(bias=True, D=64),
-    "training: causal, with logsumexp": Ticks(causal=True, lse=True),
+    "training: causal": Ticks(causal=True, grouped=True, backward=True),
+    "ring attention: causal, with logsumexp": Ticks(causal=True, lse=True),
 }
 
 
@@ -176,50 +182,60 @@ def published() -> dict[str, Ticks]:
 def choice(ticks: Ticks, source: str) -> Choice:
     """The ticks, as the partial evaluator takes them."""
     off = {name: not getattr(ticks, name) for name in FEATURES}
+    off["logsumexp"] = off["lse"] and off["backward"]
     D, width = ticks.D, 1 << (ticks.D - 1).bit_length()
     known: dict[str, object] = {
         "align": "bottom_right",
         "return_lse": ticks.lse,
-        **{name: getattr(ticks, name) for name in ("causal", "grouped", "packed", "contiguous")},
+        **{name: getattr(ticks, name) for name in FLAGS},
         **{name: None if off[name] else SOME for name in ("window", "sinks", "softcap", "bias")},
         **{f"cu_seqlens_{x}": SOME if ticks.packed else None for x in "qk"},
         "hopper": ticks.tma,
-        "specialized": _specialized(ticks, source),
+        "specialized": _specialized(ticks),
         "D": D,
         "BLOCK_D": width,
     }
     words = {
         "window": ("window", "windows"), "sinks": ("sink", "sinks"), "bias": ("bias",),
         "packed": ("packed", "Packed", "packing"), "softcap": ("soft cap", "softcap"),
-        "lse": ("logsumexp",), "causal": ("causal",), "grouped": ("groups",),
+        "logsumexp": ("logsumexp",), "causal": ("causal",), "grouped": ("groups",),
     }  # fmt: skip
     gone = (word for name in words if off[name] for word in words[name])
+    given = dict.fromkeys(AROUND, known)
+    # The backward needs the logsumexp, whether the caller gets it or not.
+    given["_forward"] = known | {"return_lse": True}
+    given["_gradients"] = known | {
+        "grad_lse": SOME if ticks.lse else None,
+        "keep": ticks.backward and _tiles(ticks)[1].KEEP,
+    }
     return Choice(
         ("attention",),
-        dict.fromkeys(("attention", "_refusals", "main"), known),
+        given,
         {"D": D, "BLOCK_D": width},
         tuple(_texts(ticks, source)),
         ("gfx942", "7.5", *gone),
     )
 
 
-def _specialized(ticks: Ticks, source: str) -> bool:
+AROUND = ("attention", "_refusals", "main", "_four_dimensions", "_loaded")
+
+
+def _specialized(ticks: Ticks) -> bool:
     """Whether one warp loads while the others compute: where a loop has no branch."""
-    plain = not {*ticks.on} - {"grouped", "lse", "contiguous"}
-    return plain and _tile(ticks, source).warp_specialize
+    return not ({"causal", "window"} & {*ticks.on}) and _tile(ticks).warp_specialize
 
 
 def _texts(ticks: Ticks, source: str) -> Iterator[tuple[str, str]]:
     """What a file narrows, beyond the complete kernel: old, new."""
     D, gpu = ticks.D, ticks.gpu
-    tile = _tile(ticks, source)
+    tile = _tile(ticks)
     table = source[source.index("# Queries of a program,") : source.index("@triton.jit")]
     fit = "the fastest on an H200" if gpu == "sm_90" else f"fits {gpu}, not timed"
     yield (
         table,
         "# Queries of a program, keys of an iteration, warps, iterations that load at once.\n"
         "BLOCK_M, BLOCK_N, NUM_WARPS, NUM_STAGES = "
-        f"{', '.join(map(str, tile[:4]))}  # {fit}\n"
+        f"{', '.join(map(str, tile[:4]))}  # {fit}\n{_constants(ticks)}"
         f"GPUS = {GPUS[gpu]}  # compute capabilities that it is for\n\n\n",
     )
     interpreted = source[source.index("INTERPRETED = ") : source.index("LOG2_E = ")]
@@ -227,18 +243,20 @@ def _texts(ticks: Ticks, source: str) -> Iterator[tuple[str, str]]:
     yield interpreted, f"{upcast}  # there is no bfloat16 there\n"
     yield (
         "as flash_attention computes it, with the masks and terms that models add",
-        ("on tensor cores; no matrix of scores ever exists"),
+        f"on tensor cores{', differentiable once' * ticks.backward}; no M × N matrix ever exists",
     )
     yield "from 2^-64 to 2^64", "from 2^-64 to 1"
     yield (
         "float16, bfloat16 or float32 (on CUDA cores); D 16 to 256 in steps of 8;",
         (f"float16 or bfloat16; D {D};"),
     )
-    if not _specialized(ticks, source):
+    if not _specialized(ticks):
         start = source.index("    # A kernel that makes a descriptor")
-        yield source[start : source.index("    with torch.cuda.device_of")], ""
+        yield source[start : source.index("    with torch.cuda.device_of", start)], ""
         yield "context.run(_attention_kernel", "_attention_kernel"
         yield " * H * B,)],", " * H * B,)]("
+    if ticks.backward and not _tiles(ticks)[0].maxnreg:
+        yield ", maxnreg=KEYS_REGISTERS", ""
     here, there = "descriptors of [B, Hkv, N, D]", "pointers to the first element"
     if not ticks.tma:
         yield f"k and v: {here}, or {there}", there
@@ -248,31 +266,61 @@ def _texts(ticks: Ticks, source: str) -> Iterator[tuple[str, str]]:
     if ticks.contiguous:
         yield "Any strides, but the D columns of a row lie side by side.", "Contiguous."
     if not ticks.grouped:
-        yield "hk = h // G", "hk = h"
+        yield "hk = h // G  # the head of keys and values\n\n", "hk = h\n\n"
         yield "k, v: [..., Hkv, N, D], H a multiple of Hkv", "k, v: [..., H, N, D]"
 
 
-def _tile(ticks: Ticks, source: str) -> Any:
-    """The row of the table for these ticks."""
-    names = {"Tile", "HOPPER_128", "TILE_CONFIGS"}
-    found: dict[str, Any] = {"namedtuple": namedtuple}
-    for node in ast.parse(source).body:
-        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") in names:
-            exec(ast.unparse(node), found)  # noqa: S102 - ours: a table of numbers
+def _constants(ticks: Ticks) -> str:
+    """The tiles of the backward, as a file names them."""
+    if not ticks.backward:
+        return ""
+    lines = [
+        "KEYS_M, KEYS_N, KEYS_WARPS, KEYS_STAGES = {}, {}, {}, {}  # for dK and dV",
+        "QUERIES_M, QUERIES_N, QUERIES_WARPS, QUERIES_STAGES = {}, {}, {}, {}  # for dQ",
+        "AT_ONCE = 256  # programs that start at one time, about",
+    ]
+    keys, queries = _tiles(ticks)
+    if keys.maxnreg:
+        lines.append(
+            f"KEYS_REGISTERS = {keys.maxnreg}  # of a thread at most: more run at one time"
+        )
+    return "".join(f"{x}\n" for x in lines).format(*keys[:4], *queries[:4])
+
+
+def _tile(ticks: Ticks) -> Any:
+    """The row of the forward's table for these ticks."""
+    found = _tables(SOURCE, "Tile", "HOPPER_128", "TILE_CONFIGS")
     rows = found["TILE_CONFIGS"][ticks.gpu]
     D = 256 if ticks.bias else ticks.D
     tiles = rows[min(width for width in rows if width >= D)]
-    branches = any(
-        (ticks.causal, ticks.window, ticks.sinks, ticks.packed, ticks.softcap, ticks.bias)
-    )
-    return tiles if isinstance(tiles, found["Tile"]) else tiles[branches]
+    plain = not {*ticks.on} - {"grouped", "lse", "contiguous", "backward"}
+    return tiles if isinstance(tiles, found["Tile"]) else tiles[not plain]
+
+
+def _tiles(ticks: Ticks) -> tuple[Any, Any]:
+    """The tile for dK and dV, and that for dQ."""
+    rows = _tables(BACKWARD, "Tile", "TILES")["TILES"][ticks.gpu]
+    for_keys, *for_queries = rows[min(width for width in rows if width >= ticks.D)]
+    return for_keys, for_queries[-1 if ticks.causal or ticks.window else 0]
+
+
+@functools.cache
+def _tables(path: Path, *names: str) -> dict[str, Any]:
+    """What a kernel's file calls by these names: numbers, and the tuples that they stand in."""
+    found: dict[str, Any] = {"namedtuple": namedtuple, "NamedTuple": NamedTuple}
+    for node in ast.parse((ROOT / path).read_text("utf-8")).body:
+        target = node.targets[0] if isinstance(node, ast.Assign) else node
+        if {getattr(target, "id", ""), getattr(target, "name", "")} & {*names}:
+            exec(ast.unparse(node), found)  # noqa: S102 - ours
+    return found
 
 
 def _docstring(ticks: Ticks) -> str:
     words = {"lse": "with logsumexp", "softcap": "soft cap", "grouped": "grouped heads"}
-    what = ", ".join(words.get(name, name) for name in ticks.on) or "no mask"
+    what = ", ".join(words.get(x, x) for x in ticks.on if x != "backward") or "no mask"
+    both = "forward and backward" if ticks.backward else "forward"
     parts = (
-        f"Attention, forward: {what}.",
+        f"Attention, {both}: {what}.",
         f"For {ticks.D} columns, float16 or bfloat16, on {ticks.gpu}. Run it alone: it checks "
         "itself against PyTorch, on a CPU too. Needs torch >= 2.11 and triton >= 3.6. Made from "
         f"*Attention, Measured*, MIT license, by {ticks.command}",
@@ -283,20 +331,49 @@ def _docstring(ticks: Ticks) -> str:
 # Files.
 
 
-def source() -> str:
-    """The complete kernel, as the files call it, and what stands around it."""
+def source(ticks: Ticks) -> str:
+    """The complete kernels, as the files call them, and what stands around them."""
     text = listings.without_markers((ROOT / SOURCE).read_text("utf-8"))
-    body = text.index("    for error in _refusals")  # of the launcher, after its docstring
     own = (ROOT / HOST).read_text("utf-8")
-    names = own[own.index("q, k, v, scale") : own.index("\n):")]
+    if not ticks.lse:  # autograd hands over what it gives
+        own = own.replace("        return out, lse\n\n    @", "        return out\n\n    @")
+        own = own.replace("saved_tensors, grad_out, grad_lse", "saved_tensors, grad_out")
+        own = own.replace("backward(ctx, grad_out, grad_lse)", "backward(ctx, grad_out)")
+    first = own.index("def _differentiable(")
+    forward = own.index("def _forward(")
+    if ticks.backward and not ticks.sinks:
+        own = re.sub(r"v, sinks, (?=o|\*)", "v, ", own[:forward]) + own[forward:]
+        forward = own.index("def _forward(")
+    names = own[own.index("q, k, v, sinks", forward) : own.index("\n):", forward)]
     loop = f"    for error in _refusals({names}):  # fmt: skip\n        raise error\n"
-    start, end = own.index("    out = "), text.index('\n\nif __name__ == "__main__":\n    raise')
-    return (text[:body] + loop + own[start:] + text[end:]).replace("masks_and_packing", "attention")
+    start = own.index(
+        "    ", own.index("\n):  # fmt: skip\n", first if ticks.backward else forward)
+    )
+    if ticks.backward:
+        tuples = "from collections import namedtuple\n"
+        text = text.replace(tuples, f"{tuples}from typing import Any, NamedTuple\n")
+    kernels = _backward_kernels() if ticks.backward else ""
+    launcher = text.index("def masks_and_packing(")
+    body = text.index("    for error in _refusals")  # of the launcher, after its docstring
+    end = text.index('\n\nif __name__ == "__main__":\n    raise')
+    whole = text[:launcher] + kernels + text[launcher:body] + loop + own[start:] + text[end:]
+    return whole.replace("masks_and_packing", "attention")
+
+
+def _backward_kernels() -> str:
+    """Those of the backward, beside the forward's: what both have is there once."""
+    text = listings.without_markers((ROOT / BACKWARD).read_text("utf-8"))
+    text = text[
+        text.index("# N, M or G = 1 as a constant") : text.index("def masks_and_packing_ba")
+    ]
+    start = text.index("@triton.jit\ndef _sequence(")
+    text = text[:start] + text[text.index("@triton.jit\ndef _seen_keys(") :]
+    return text.replace("_load_rows(", "_load_head(")
 
 
 def made(ticks: Ticks) -> str:
     """The file that holds these ticks and nothing else, from the cache if it is there."""
-    whole = source()
+    whole = source(ticks)
     code = [(ROOT / "snippets/_site" / name).read_bytes() for name in MADE_BY]
     key = hashlib.sha256(b"".join([*code, whole.encode(), repr(ticks).encode()])).hexdigest()
     path = ROOT / CACHE / f"{key[:32]}.py"
@@ -318,6 +395,7 @@ def formatted(text: str) -> str:
         text,
         flags=re.MULTILINE,
     )
+    text = re.sub(r"^( *for [^#\n]*:)  # fmt: skip$", r"\1", text, flags=re.MULTILINE)
     ruff = [sys.executable, "-m", "ruff", "format", "--stdin-filename", str(SOURCE), "-"]
     ruff += ["--config", "format.skip-magic-trailing-comma=true"]
     done = subprocess.run(ruff, input=text, capture_output=True, text=True, cwd=ROOT, check=True)
@@ -366,6 +444,8 @@ def add(files: Files, config: MkDocsConfig) -> None:
             row = {"name": ticks.name, "on": ticks.on, "D": ticks.D, "gpu": ticks.gpu}
             listed.append(row | {"lines": code_lines(text)})
             files.append(File.generated(config, f"your_kernel/{ticks.name}.py", content=text))
+        pieces = json.dumps(listings.colored(text), ensure_ascii=False)
+        files.append(File.generated(config, f"your_kernel/{ticks.name}.json", content=pieces))
     data = {"features": LABELS, "excluded": EXCLUDED, "D": WIDTHS, "gpus": CARDS, "files": listed}
     text = json.dumps(data, ensure_ascii=False)
     files.append(File.generated(config, "your_kernel/files.json", content=text))

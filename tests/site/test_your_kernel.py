@@ -21,9 +21,10 @@ from snippets._lab.rooms import load_file
 from snippets._site import fold, listings, your_kernel
 from snippets._site.program import Choice
 from snippets._site.your_kernel import ROOT, SOURCE
+from snippets.masks_and_packing import backward, kernel, op
+from snippets.your_gpu.bench import SLOW, TRITONS
 from tests.floors import some
 
-SOURCE_TEXT = your_kernel.source()
 ASKED = os.environ.get("YOUR_KERNEL")  # of `make your-kernel`
 if ASKED and ASKED != "every":
     FILES = {x.name: x for x in [your_kernel.asked(ASKED.split())]}
@@ -81,7 +82,15 @@ def same_program(ir):
     read = [x for x in some(every) if re.search(rf"{x[0]}\b", body)]
     names: dict[str, str] = {}
     text = "\n".join([*map(": ".join, read), body])
-    return re.sub(r"%\w+", lambda x: names.setdefault(x[0], f"%{len(names)}"), text)
+    count = itertools.count()
+
+    def named(found):  # what stands side by side in two blocks may have the same name
+        name, defined = found.groups("")
+        if defined or name not in names:
+            names[name] = f"%{next(count)}"
+        return names[name] + defined
+
+    return re.sub(r"(%\w+)((?::\d+)? = )?", named, text)
 
 
 def call(ticks):
@@ -108,22 +117,47 @@ def call(ticks):
 @pytest.mark.parametrize("name", FILES)
 def test_a_file_is_the_full_kernel(name, compiling, monkeypatch, tmp_path, capsys):
     ticks = FILES[name]
-    path = tmp_path / "kernel.py"
-    path.write_text(your_kernel.made(ticks), "utf-8")
-    file, full = load_file(path, "folded"), load_file(ROOT / SOURCE, "full")
-    monkeypatch.setattr(full, "_architecture", lambda device: ticks.gpu)
+    folded = loaded(ticks, tmp_path)
+    file, full = folded.attention, op.masked_attention
+    for module in (kernel, backward):
+        monkeypatch.setattr(module, "_architecture", lambda device: ticks.gpu)
     tensors, own, all_of = call(ticks)
+    if ticks.backward:
+        file, full = trained(file), trained(full)
 
-    assert file.main() == 0, capsys.readouterr().out
-    found, want = file.attention(*tensors, **own), full.masks_and_packing(*tensors, **all_of)
-    pairs = zip(found, want, strict=True) if ticks.lse else [(found, want)]
+    assert folded.main() == 0, capsys.readouterr().out
+    found, want = file(*tensors, **own), full(*tensors, **all_of)
+    pairs = [(found, want)] if isinstance(found, torch.Tensor) else zip(found, want, strict=True)
     assert all(torch.equal(a, b) for a, b in pairs)
 
-    ours = programs(compiling, file.attention, tensors, own, ticks.gpu)
-    wanted = programs(compiling, full.masks_and_packing, tensors, all_of, ticks.gpu)
+    ours = programs(compiling, file, tensors, own, ticks.gpu)
+    wanted = programs(compiling, full, tensors, all_of, ticks.gpu)
     assert len(ours) == len(wanted)
     for one, other in zip(ours, wanted, strict=True):
         assert not list(difflib.unified_diff(one.split("\n"), other.split("\n"), n=0))[2:]
+
+
+def loaded(ticks, folder):
+    """A file, in a folder where nothing else is."""
+    path = folder / "kernel.py"
+    path.write_text(your_kernel.made(ticks), "utf-8")
+    return load_file(path, "folded")
+
+
+def trained(attend):
+    """What a launcher returns, and the gradients of all that it takes."""
+
+    def run(*tensors, **options):
+        given = {name: x for name, x in options.items() if name == "sinks"}
+        leaves = [x.detach().requires_grad_() for x in (*tensors, *given.values())]
+        options |= dict(zip(given, leaves[3:], strict=True))
+        found = attend(*leaves[:3], **options)
+        found = (found,) if isinstance(found, torch.Tensor) else found
+        torch.manual_seed(1)
+        grads = [torch.randn_like(x) for x in found]
+        return *found, *torch.autograd.grad(found, leaves, grads)
+
+    return run
 
 
 def programs(compiling, launcher, tensors, options, target):
@@ -135,10 +169,30 @@ def programs(compiling, launcher, tensors, options, target):
     return some(found)
 
 
+@pytest.fixture(scope="module", params=[TRITONS[0], TRITONS[-1]])
+def compiler(request):
+    with Compiler(SLOW) as compiler:
+        compiler.version = request.param
+        yield compiler
+
+
+@pytest.mark.compiler
+@pytest.mark.parametrize("name", FILES)
+def test_the_oldest_and_the_newest_triton_compile_a_file(name, compiler, tmp_path):
+    ticks = FILES[name]
+    launcher = loaded(ticks, tmp_path).attention
+    tensors, own, _ = call(ticks)
+    if ticks.backward:
+        launcher = trained(launcher)
+    found = compiler.resources(launcher, tensors, own, target=ticks.gpu)
+    assert len(found) == (3 if ticks.backward else 1)
+    assert not [row for row in found if row.error]
+    assert not [row.kernel for row in found if row.tensor_core == "none"]
+
+
 WRONG = {  # of q, k and v
     "no tensor": lambda q, k, v: (q, k.tolist(), v),
     "sparse": lambda q, k, v: (q, k.to_sparse(), v),
-    "a gradient": lambda q, k, v: (q.clone().requires_grad_(), k, v),
     "another sign": lambda q, k, v: (q, k, torch._neg_view(v)),
     "another dtype": lambda q, k, v: (q, k.bfloat16(), v),
     "float64": lambda q, k, v: (q.double(), k.double(), v.double()),
@@ -154,7 +208,7 @@ WRONG = {  # of q, k and v
 WRONG_OPTIONS = {
     "scale": ("1", True, 0.0, -1.0, float("nan")),
     "window": (3, (1,), (-1, 0), (1.0, 0), (True, 0)),
-    "sinks": (1.0, torch.zeros(2).half(), torch.zeros(3), torch.zeros(2, requires_grad=True)),
+    "sinks": (1.0, torch.zeros(2).half(), torch.zeros(3)),
     "softcap": ("1", True, 0.0, -1.0, float("nan")),
     "bias": (torch.zeros(100, 150), torch.zeros(1, 2, 100, 150).int(), torch.zeros(1, 2, 3, 150)),
     "cu_seqlens_q": (torch.tensor([0, 100]), torch.tensor([0, 10, 20, 100]).int(),
@@ -164,20 +218,17 @@ WRONG_OPTIONS = {
 
 @pytest.mark.parametrize("name", FILES)
 def test_a_file_refuses_what_the_full_kernel_refuses(name, tmp_path):
-    path = tmp_path / "kernel.py"
-    path.write_text(your_kernel.made(FILES[name]), "utf-8")
-    launchers = [load_file(path, "folded").attention, load_file(ROOT / SOURCE, "full")]
-    tensors, *options = call(FILES[name])
+    ours, full = loaded(FILES[name], tmp_path).attention, op.masked_attention
+    tensors, own, all_of = call(FILES[name])
     wrong = {of: (change(*tensors), {}) for of, change in WRONG.items()}
-    takes = {**options[0], "scale": None}
-    wrong |= {
-        f"{of} {i}": (tensors, {of: x})
-        for of in takes.keys() & WRONG_OPTIONS.keys()
-        for i, x in enumerate(WRONG_OPTIONS[of])
-    }
-    pairs = [*zip((launchers[0], launchers[1].masks_and_packing), options, strict=True)]
+    takes = own.keys() | {"scale"}
+    for of in takes & WRONG_OPTIONS.keys():
+        wrong |= {f"{of} {i}": (tensors, {of: x}) for i, x in enumerate(WRONG_OPTIONS[of])}
+    if not FILES[name].backward:
+        full = kernel.masks_and_packing
+        wrong["a gradient"] = ((tensors[0].clone().requires_grad_(), *tensors[1:]), {})
     for of, (given, changed) in wrong.items():
-        kinds = [refusal(launcher, given, right | changed) for launcher, right in pairs]
+        kinds = refusal(ours, given, own | changed), refusal(full, given, all_of | changed)
         assert kinds[0] is kinds[1], of
 
 
@@ -209,10 +260,102 @@ def test_other_launchers_fold_too(room, compiling, tmp_path):
     assert ours == theirs
 
 
+def layer(x, weights, attend, heads=4, shared=2):
+    """A layer's attention, as models build it: norm, projections, rotary positions, residual."""
+    rows = torch.nn.functional.rms_norm(x, x.shape[-1:]) @ weights[0]  # [B, M, heads · D]
+    rows = rows.unflatten(-1, (heads + 2 * shared, -1)).transpose(1, 2)
+    q, k, v = rows.split((heads, shared, shared), 1)
+    half = torch.arange(q.shape[-1] // 2) / q.shape[-1] * 2
+    angle = torch.arange(q.shape[2])[:, None] / 10_000**half
+    cos, sin = angle.cos().to(x.dtype), angle.sin().to(x.dtype)
+    q, k = (
+        torch.cat([a * cos - b * sin, b * cos + a * sin], -1)
+        for a, b in (y.chunk(2, -1) for y in (q, k))
+    )
+    return x + attend(q, k, v).transpose(1, 2).flatten(2) @ weights[1]
+
+
+def step(attend, kind, D, extra):
+    """What the layer gives for one input, and the gradients of its weights."""
+    torch.manual_seed(0)
+    x, weights = torch.randn(2, 70, 64), (torch.randn(64, 8 * D) / 8, torch.randn(4 * D, 64) / 16)
+    leaves = [y.half().to(kind).requires_grad_() for y in weights]
+    extra = extra.to(kind).requires_grad_()
+    out = layer(x.half().to(kind), leaves, lambda *x: attend(*x, extra))
+    gradients = torch.autograd.grad(
+        out.double().square().sum(), [*leaves, extra], allow_unused=True
+    )
+    return out, *(x for x in gradients if x is not None)
+
+
+def sdpa(q, k, v, sinks):
+    """A window of 20 keys; a sink is a key that scores so much and whose value is zeros."""
+    own = torch.arange(70)[:, None] - torch.arange(70)
+    mask = torch.where((own >= 0) & (own < 20), 0.0, float("-inf")).to(q.dtype).expand(4, 70, 70)
+    mask = torch.cat([mask, sinks.to(q.dtype)[:, None, None].expand(4, 70, 1)], -1)
+    k, v = (torch.nn.functional.pad(x, (0, 0, 0, 1)) for x in (k, v))
+    attend = torch.nn.functional.scaled_dot_product_attention
+    return attend(q, k, v, attn_mask=mask, enable_gqa=True)
+
+
+def causal(q, k, v, _):
+    attend = torch.nn.functional.scaled_dot_product_attention
+    return attend(q, k, v, is_causal=True, enable_gqa=True)
+
+
+def packed(file):
+    """Both sequences of a batch, one after the other."""
+    ends = torch.tensor([0, 70, 140]).int()
+
+    def attend(q, k, v, _):
+        rows = (x.transpose(1, 2).flatten(0, 1) for x in (q, k, v))  # [total, heads, D]
+        out = file(*rows, cu_seqlens_q=ends, cu_seqlens_k=ends)
+        return out.unflatten(0, (2, 70)).transpose(1, 2)
+
+    return attend
+
+
+LAYERS = {
+    "Llama 3": ({}, causal, lambda file: lambda q, k, v, _: file(q, k, v)),
+    "gpt-oss": (
+        {"window": True, "sinks": True, "D": 64},
+        sdpa,
+        lambda file: lambda q, k, v, sinks: file(q, k, v, window=(19, 0), sinks=sinks.float()),
+    ),
+    "packed training": ({"packed": True, "D": 64}, causal, packed),
+}
+
+
+@pytest.mark.parametrize("model", LAYERS)
+def test_a_layer_trains_with_a_file_as_with_sdpa(model, tmp_path):
+    ticks, theirs, called = LAYERS[model]
+    ticks = your_kernel.Ticks(causal=True, grouped=True, backward=True, **ticks)
+    file = called(loaded(ticks, tmp_path).attention)
+    sinks = torch.randn(4)
+    ours, half, want = (
+        step(attend, kind, ticks.D, sinks)
+        for attend, kind in ((file, torch.half), (theirs, torch.half), (theirs, torch.double))
+    )
+    for x, y, right in some(zip(ours, half, want, strict=True), 3):
+        error, allowed = ((z - right).norm() / right.norm() for z in (x, y))
+        assert error <= 2 * allowed + torch.finfo(torch.half).eps  # both round alike
+
+
+def test_a_file_runs_alone_in_an_empty_folder(tmp_path):
+    text = your_kernel.made(your_kernel.POPULAR["Llama 3, Qwen 3, Mistral: prefill"])
+    (tmp_path / "mine.py").write_text(text, "utf-8")
+    assert {*re.findall(r"^(?:import|from) (\w+)", text, re.MULTILINE)} == {
+        *("numbers", "os", "torch", "triton")
+    }
+    command = [sys.executable, "-I", "mine.py"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert (done.returncode, done.stdout.split()[-1:]) == (0, ["OK"]), done.stderr
+
+
 @pytest.mark.parametrize("name", FILES)
 def test_a_file_has_nothing_else_and_stays_as_it_is(name):
     ticks, text = FILES[name], your_kernel.made(FILES[name])
-    choice = replace(your_kernel.choice(ticks, SOURCE_TEXT), texts=())
+    choice = replace(your_kernel.choice(ticks, your_kernel.source(ticks)), texts=())
     code = text.split('"""', 2)[2]  # what the docstring names is the choice
     named = [word for word in choice.words if re.search(rf"\b{word}\b", code)]
     assert named == [], "what is not there"
@@ -252,3 +395,10 @@ def test_a_command_names_ticks_that_there_are():
 def test_the_shortest_is_short():
     ticks = your_kernel.Ticks(causal=True, contiguous=True)
     assert your_kernel.code_lines(your_kernel.made(ticks)) <= 150
+
+
+def test_a_listing_is_the_file_in_colors():
+    text = your_kernel.made(your_kernel.Ticks(causal=True, contiguous=True))
+    pieces = listings.colored(text)
+    assert "".join(piece for _, piece in pieces) == text
+    assert ("k", "def") in pieces

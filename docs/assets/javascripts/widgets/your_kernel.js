@@ -44,6 +44,7 @@ function build(box, data) {
   const curl = make("code");
   const frame = make("pre", { tabIndex: 0, ariaLabel: "The file" }, listing);
   frame.setAttribute("role", "region");
+  const colors = make("div", { className: "highlight" }, frame);
   let latest = 0;
 
   async function list(address) {
@@ -51,8 +52,9 @@ function build(box, data) {
     try {
       const response = await fetch(address);
       if (!response.ok) throw new Error(response.status);
-      const text = await response.text();
-      if (turn === latest) listing.textContent = text;
+      const pieces = await response.json();
+      if (turn !== latest) return;
+      listing.replaceChildren(...pieces.map(([className, textContent]) => make("span", { className, textContent })));
     } catch (error) {
       if (turn === latest) listing.textContent = `The file could not be loaded (${error.message}).`;
     }
@@ -76,7 +78,7 @@ function build(box, data) {
       make("a", { href: address, download: `${file.name}.py`, textContent: "Download" }), " · ",
       make("a", { href: location.href, textContent: "Link to this choice" }),
     );
-    list(address);
+    list(new URL(`${file.name}.json`, base).href);
   }
 
   function changed() {
@@ -105,7 +107,7 @@ function build(box, data) {
       option("radio", "am-D", width, String(width), () => { choice.D = width; })))),
     group("GPU", Object.entries(data.gpus).map(([gpu, label]) => (
       option("radio", "am-gpu", gpu, label, () => { choice.gpu = gpu; })))),
-    said, links, frame,
+    said, links, colors,
     make("p", {}, "Get it: ", curl),
     make("p", {}, "Fold exactly this: ", command),
     make("p", {}, "Cite it: ", make("q", { textContent: "Attention, Measured, your kernel" }), ", with its link."),

@@ -10,7 +10,7 @@ Comments stay, without the sentences that name what is gone: `wording` sees to t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import Any
 
 import libcst as cst
@@ -448,7 +448,7 @@ def _reachable(tree: cst.Module, roots: Sequence[str]) -> cst.Module:
     return tree.with_changes(body=body)
 
 
-def _defines(statement: Any) -> set[str] | None:
+def _defines(statement: Any) -> Set[str] | None:
     """The names that a statement of the file defines, or None if it does more."""
     match statement:
         case cst.FunctionDef(name=name) | cst.ClassDef(name=name):

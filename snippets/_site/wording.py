@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import re
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from typing import Any
 
 import libcst as cst
@@ -14,7 +14,7 @@ WIDTH = 97
 Kept = Callable[[str], str]
 
 
-def without(tree: cst.Module, gone: set[str], words: Sequence[str]) -> cst.Module:
+def without(tree: cst.Module, gone: Set[str], words: Sequence[str]) -> cst.Module:
     """The file, its comments without the clauses that name one of these names or words."""
     listed = [*words, *(x for x in gone if len(x) > 1 and (x.upper() == x or "_" in x))]
     if not listed:
@@ -25,7 +25,7 @@ def without(tree: cst.Module, gone: set[str], words: Sequence[str]) -> cst.Modul
 
 
 class _Words(cst.CSTTransformer):
-    def __init__(self, gone: set[str], kept: Kept) -> None:
+    def __init__(self, gone: Set[str], kept: Kept) -> None:
         super().__init__()
         self.gone, self.kept = gone, kept
 
@@ -78,13 +78,13 @@ def _lines(lines: Sequence[Any], kept: Kept) -> list[Any]:
     return out
 
 
-def _docstring(text: str, gone: set[str], kept: Kept) -> str:
+def _docstring(text: str, gone: Set[str], kept: Kept) -> str:
     """A docstring, its paragraphs and its entries for arguments each by itself."""
     out: list[str] = []
     for part in re.split(r"(\n\n|(?<=:)\n|\n(?= {8}[\w, ]+: ))", text.strip('"').rstrip()):
         entry = re.match(r" {8}(\w+(?:, \w+)*): ", part)
         flat = re.sub(r"\s+", " ", part.strip())
-        left = "" if entry and gone.issuperset(entry[1].split(", ")) else kept(flat)
+        left = "" if entry and gone >= {*entry[1].split(", ")} else kept(flat)
         indent = part[: len(part) - len(part.lstrip())]
         if left == flat:
             out.append(part)

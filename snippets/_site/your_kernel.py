@@ -444,8 +444,8 @@ def add(files: Files, config: MkDocsConfig) -> None:
             row = {"name": ticks.name, "on": ticks.on, "D": ticks.D, "gpu": ticks.gpu}
             listed.append(row | {"lines": code_lines(text)})
             files.append(File.generated(config, f"your_kernel/{ticks.name}.py", content=text))
-        pieces = json.dumps(listings.colored(text), ensure_ascii=False)
-        files.append(File.generated(config, f"your_kernel/{ticks.name}.json", content=pieces))
+            pieces = json.dumps(listings.colored(text), ensure_ascii=False)
+            files.append(File.generated(config, f"your_kernel/{ticks.name}.json", content=pieces))
     data = {"features": LABELS, "excluded": EXCLUDED, "D": WIDTHS, "gpus": CARDS, "files": listed}
     text = json.dumps(data, ensure_ascii=False)
     files.append(File.generated(config, "your_kernel/files.json", content=text))

@@ -23,7 +23,6 @@ from snippets._site.program import (
     UNKNOWN,
     Call,
     Choice,
-    Code,
     Definition,
     Program,
     Scope,
@@ -254,8 +253,6 @@ class _Function:
                 return self._assign(old, new)
             case cst.SimpleStatementLine(body=[]):
                 return None
-            case cst.Arg(value=cst.List(elements=[])) if old.value.elements:
-                return None
             case cst.Arg(star="**") if self.around.entries(old.value, self.scope) == ({}, False):
                 return None
             case cst.Decorator(decorator=cst.Call(func=func, args=[])):
@@ -294,7 +291,7 @@ class _Function:
         found = self._value(old) if name in scope.definitions else UNKNOWN
         if found == 0 and len(scope.definitions[name]) == 1:
             return written(found)
-        return written(found) if found is None or isinstance(found, (bool, Code)) else new
+        return written(found) if found is None or isinstance(found, bool) else new
 
     def _boolean(self, old: cst.BooleanOperation, new: cst.BooleanOperation) -> Any:
         left, right = (self.around.truth(x, self.scope) for x in (old.left, old.right))
@@ -368,7 +365,7 @@ class _Function:
         if len(targets) > 1 or new.value is None:
             return new
         if isinstance(new, cst.AugAssign):
-            nothing = not self.around.spread(old.value, self.scope, None)
+            nothing = not self.around.spread(old.value, self.scope)
             return None if nothing or self._is_dead(new.target, new.value) else new
         every = pairs(targets[0], new.value)
         kept = [(self._renamed(a), b) for a, b in every if not self._is_dead(a, b)]

@@ -6,7 +6,6 @@ dicts and lists that are written out: launches take their arguments from those.
 
 from __future__ import annotations
 
-import builtins
 import functools
 import operator
 import re
@@ -50,12 +49,6 @@ BUILTINS = (
     "isinstance",
 )
 PLAIN = (cst.Name, cst.Tuple, cst.List, cst.Element, cst.StarredElement)
-
-
-class Code(str):
-    """A constant that is written as it stands: the name of another."""
-
-    __slots__ = ()
 
 
 @dataclass(frozen=True)
@@ -170,7 +163,7 @@ def _ends_line(item: Any) -> bool:
 
 
 def written(value: object) -> Any:
-    return cst.parse_expression(value if isinstance(value, Code) else repr(value))
+    return cst.parse_expression(repr(value))
 
 
 def string(node: Any) -> Any:
@@ -209,11 +202,10 @@ class Slot(NamedTuple):
 
 
 class Call(NamedTuple):
-    """A call of a function of this file; `at` makes it one of many calls of what is around it."""
+    """A call of a function of this file."""
 
     scope: Scope
     arguments: Sequence[cst.Arg]
-    at: Call | None = None
 
 
 class Scope:
@@ -365,57 +357,32 @@ class Program:
     def _find_calls(self) -> set[str]:
         """Find the calls of each function; those that are also used otherwise."""
         direct = {id(scope.node.name) for name, scope in self.scopes.items() if name}
-        launches = []
         for scope in self.scopes.values():
             for call in scope.calls:
                 callee, arguments = call.func, call.args
-                method = callee.attr.value if isinstance(callee, cst.Attribute) else ""
-                if method in ("run", "partial") and arguments:
+                if isinstance(callee, cst.Attribute) and callee.attr.value == "run" and arguments:
                     callee, arguments = arguments[0].value, arguments[1:]
-                launched = isinstance(callee, cst.Subscript)
-                callee = callee.value if launched else callee
-                if not isinstance(callee, cst.Name):
-                    continue
-                if launched:
-                    launches.append((scope, arguments, callee))
-                elif callee.value in {*self.scopes, *self.classes}:
+                callee = callee.value if isinstance(callee, cst.Subscript) else callee
+                if isinstance(callee, cst.Name) and callee.value in {*self.scopes, *self.classes}:
                     self.calls[callee.value].append(Call(scope, arguments))
                     direct.add(id(callee))
-        for scope, arguments, callee in launches:
-            name = self._alias(scope, callee.value)
-            direct.add(id(callee))
-            if name in self.scopes:
-                self.calls[name].append(Call(scope, arguments))
-            for outer in self.calls[scope.name] if name in scope.parameters else ():
-                slot = self._matched(scope.positional, outer, scope)[0].get(name)
-                if slot and isinstance(slot.value, cst.Name):  # it launches what it is given
-                    self.calls[slot.value.value].append(Call(scope, arguments, outer))
-                    direct.add(id(slot.value))
         names = (x for x in walk(self.tree) if isinstance(x, cst.Name) and id(x) not in direct)
         return {x.value for x in names if x.value in self.scopes}
 
-    def _alias(self, scope: Scope, name: str) -> str:
-        """What a launch launches: the kernel itself, or what launching it has returned."""
-        for definition in scope.definitions.get(name, ()):
-            match definition.value:
-                case cst.Call(func=cst.Subscript(value=cst.Name(value=inner))) if inner != name:
-                    return self._alias(scope, inner)
-        return name
-
-    def spread(self, value: Any, scope: Scope, at: Call | None) -> list[Slot | None]:
+    def spread(self, value: Any, scope: Scope) -> list[Slot | None]:
         """The parts of what is starred; None stands for an unknown number of them."""
         if isinstance(value, (cst.Tuple, cst.List)):
             out: list[Slot | None] = []
             for element in value.elements:
                 if isinstance(element, cst.StarredElement):
-                    out += self.spread(element.value, scope, at)
+                    out += self.spread(element.value, scope)
                 else:
                     out.append(Slot(element.value, scope, element))
             return out
-        slot = self._resolved(value, scope, at)
-        return self.spread(slot.value, slot.scope, None) if slot else [None]
+        slot = self._resolved(value, scope)
+        return self.spread(slot.value, slot.scope) if slot else [None]
 
-    def _resolved(self, value: Any, scope: Scope, at: Call | None) -> Slot | None:
+    def _resolved(self, value: Any, scope: Scope) -> Slot | None:
         """What stands behind a name or a call, if it is certain."""
         match value:
             case cst.Call(func=cst.Name(value=name)) if name in self.scopes:
@@ -426,12 +393,9 @@ class Program:
                 if found and found.value is not None:
                     if found.part is None:
                         return Slot(found.value, scope, None)
-                    whole = self.spread(found.value, scope, at)
+                    whole = self.spread(found.value, scope)
                     known = len(whole) > found.part and None not in whole[: found.part + 1]
                     return whole[found.part] if known else None
-                calls = [at] if at else self.calls[scope.name]
-                if name in scope.parameters and name not in scope.definitions and len(calls) == 1:
-                    return self._matched(scope.positional, calls[0], scope)[0].get(name)
         return None
 
     def _matched(
@@ -445,11 +409,11 @@ class Program:
             if argument.keyword:
                 named[argument.keyword.value] = Slot(argument.value, call.scope, argument)
             elif argument.star == "*":
-                listed += self.spread(argument.value, call.scope, call.at)
+                listed += self.spread(argument.value, call.scope)
             elif not argument.star:
                 listed.append(Slot(argument.value, call.scope, argument))
             else:
-                entries, more = self.entries(argument.value, call.scope, call.at)
+                entries, more = self.entries(argument.value, call.scope)
                 unsure, named = unsure or more, named | entries
         defaults = {name for name, x in scope.parameters.items() if x.default} if scope else set()
         free = [x for x in positional if x not in named and not (unsure and x in defaults)]
@@ -459,12 +423,10 @@ class Program:
             listed = listed[:left] + listed[len(listed) - right :]
         return {**{name: x for name, x in zip(free, listed, strict=False) if x}, **named}, unsure
 
-    def entries(
-        self, value: Any, scope: Scope, at: Call | None = None
-    ) -> tuple[dict[str, Slot], bool]:
+    def entries(self, value: Any, scope: Scope) -> tuple[dict[str, Slot], bool]:
         """Key → value of a dict that is starred, and whether there may be more of them."""
-        if isinstance(value, cst.Name) and (slot := self._resolved(value, scope, at)):
-            return self.entries(slot.value, slot.scope, None)
+        if isinstance(value, cst.Name) and (slot := self._resolved(value, scope)):
+            return self.entries(slot.value, slot.scope)
         found: dict[str, Slot] = {}
         for element in value.elements if isinstance(value, cst.Dict) else ():
             if isinstance(element, cst.DictElement) and isinstance(element.key, cst.SimpleString):
@@ -492,9 +454,7 @@ class Program:
     def truth(self, node: Any, scope: Scope) -> Any:
         """What a test gives, or UNKNOWN."""
         found = self.value(node, scope)
-        return (
-            UNKNOWN if found is SOME or found is UNKNOWN or isinstance(found, Code) else bool(found)
-        )
+        return UNKNOWN if found is SOME or found is UNKNOWN else bool(found)
 
     def value(self, node: Any, scope: Scope) -> Any:
         """What an expression is, or UNKNOWN."""
@@ -532,27 +492,10 @@ class Program:
                 kinds = [type(x.operator) for x in targets]
                 results = [_compared(*x) for x in zip(kinds, sides, sides[1:], strict=False)]
                 return False if False in results else UNKNOWN if UNKNOWN in results else True
-            case cst.Tuple() | cst.List() | cst.ListComp():
-                slots = self.spread(node, scope, None)
+            case cst.Tuple() | cst.List():
+                slots = self.spread(node, scope)
                 inside = [self.value(x.value, x.scope) if x else UNKNOWN for x in slots]
                 return UNKNOWN if UNKNOWN in inside or not inside else tuple(inside)
-            case cst.Call(func=cst.Name("isinstance"), args=[first, cst.Arg(cst.Name(kind))]):
-                found = self.value(first.value, scope)
-                known = found not in (UNKNOWN, SOME) and hasattr(builtins, kind)
-                return isinstance(found, getattr(builtins, kind)) if known else UNKNOWN
-            case cst.Subscript(value=whole, slice=[cst.SubscriptElement(cst.Index(key))]):
-                at = self.value(key, scope)
-                entries: Any = self.entries(whole, scope, None)[0]
-                if type(at) is int and isinstance(whole, cst.Name):
-                    if isinstance(known := self.value(whole, scope), tuple):
-                        return known[at]
-                    entries = dict(enumerate(self.spread(whole, scope, None)))
-                slot = (
-                    entries.get(at)
-                    if isinstance(at, (int, str)) and None not in entries.values()
-                    else None
-                )
-                return self.value(slot.value, slot.scope) if slot else UNKNOWN
             case cst.Attribute(value=cst.Name(), attr=cst.Name(value=name)):
                 return self.same(owner, name) if (owner := self.owner(name)) else UNKNOWN
         return UNKNOWN
@@ -569,7 +512,7 @@ class Program:
             for x in scope.definitions.get(name, ())
         ):
             return self.constant(scope, name) if name in scope.parameters else UNKNOWN
-        slot = self._resolved(node, scope, None)
+        slot = self._resolved(node, scope)
         return self.value(slot.value, slot.scope) if slot else UNKNOWN
 
     def constant(self, scope: Scope, name: str) -> Any:
@@ -602,7 +545,7 @@ class Program:
 
 def _compared(kind: type, left: Any, right: Any) -> Any:
     """What a comparison gives, or UNKNOWN."""
-    if UNKNOWN in (left, right) or isinstance(left, Code) or isinstance(right, Code):
+    if UNKNOWN in (left, right):
         return UNKNOWN
     if left is SOME or right is SOME:
         known = None in (left, right) and kind in (cst.Is, cst.IsNot)

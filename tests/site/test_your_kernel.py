@@ -7,8 +7,8 @@ import re
 import subprocess
 import sys
 from dataclasses import replace
+from functools import partial
 from multiprocessing.connection import Connection
-from pathlib import Path
 
 import pytest
 import torch
@@ -19,8 +19,8 @@ from snippets._lab.child import Child
 from snippets._lab.probe.compiled import Compiler, no_device
 from snippets._lab.rooms import load_file
 from snippets._site import fold, listings, your_kernel
-from snippets._site.program import Choice
 from snippets._site.your_kernel import ROOT, SOURCE
+from snippets.language_model.module import Config, LanguageModel, sdpa
 from snippets.masks_and_packing import backward, kernel, op
 from snippets.your_gpu.bench import SLOW, TRITONS
 from tests.floors import some
@@ -238,57 +238,22 @@ def refusal(launcher, tensors, options):
     return caught.type
 
 
-QUERY, KEYS = (1, 4, 2, 128), (1, 2, 1500, 128)
-ROOMS = {  # launchers that keep what Triton has compiled, or pass tuples and dicts around
-    "flash_attention": (QUERY, {"causal": True, "return_lse": False, "align": "bottom_right"}),
-    "decode_attention": (QUERY, {"batch_invariant": True, "page_table": None, "num_splits": 0}),
-}
+def step(attend, kind):
+    """Gradients of a language model of one layer, and of its sinks."""
+    config = Config(width=64, layers=1, heads=4, heads_kv=2, head_dim=64, hidden=64)
+    model = LanguageModel(config, dtype=kind).to(torch.promote_types(kind, torch.float32))
+    sinks, tokens = torch.linspace(-1, 2, 4).requires_grad_(), torch.arange(142).view(2, 71) % 29
+    logits = model(tokens[:, :70], partial(attend, sinks)).double().flatten(0, 1)
+    loss = torch.nn.functional.cross_entropy(logits, tokens[:, 1:].flatten())
+    leaves = [*model.blocks.parameters(), sinks]
+    return torch.autograd.grad(loss, leaves, allow_unused=True, materialize_grads=True)
 
 
-@pytest.mark.parametrize("room", ROOMS)
-def test_other_launchers_fold_too(room, compiling, tmp_path):
-    shape, given = ROOMS[room]
-    full = load_file(ROOT / f"snippets/{room}/kernel.py", f"full_{room}")
-    source = listings.without_markers(Path(full.__file__).read_text("utf-8"))
-    path = tmp_path / "kernel.py"
-    path.write_text(fold.fold(source, Choice((room,), {room: given}, {"D": 128, "BLOCK_D": 128})))
-    assert len(path.read_text()) < 0.95 * len(source)
-    tensors = (torch.randn(shape).half(), *torch.randn(2, *KEYS).half())
-    launchers = (getattr(load_file(path, "folded"), room), {}), (getattr(full, room), given)
-    assert torch.equal(*(launcher(*tensors, **options) for launcher, options in launchers))
-    ours, theirs = (programs(compiling, x, tensors, options, "sm_90") for x, options in launchers)
-    assert ours == theirs
+def plain(_, q, k, v):
+    return sdpa(q, k, v)
 
 
-def layer(x, weights, attend, heads=4, shared=2):
-    """A layer's attention, as models build it: norm, projections, rotary positions, residual."""
-    rows = torch.nn.functional.rms_norm(x, x.shape[-1:]) @ weights[0]  # [B, M, heads · D]
-    rows = rows.unflatten(-1, (heads + 2 * shared, -1)).transpose(1, 2)
-    q, k, v = rows.split((heads, shared, shared), 1)
-    half = torch.arange(q.shape[-1] // 2) / q.shape[-1] * 2
-    angle = torch.arange(q.shape[2])[:, None] / 10_000**half
-    cos, sin = angle.cos().to(x.dtype), angle.sin().to(x.dtype)
-    q, k = (
-        torch.cat([a * cos - b * sin, b * cos + a * sin], -1)
-        for a, b in (y.chunk(2, -1) for y in (q, k))
-    )
-    return x + attend(q, k, v).transpose(1, 2).flatten(2) @ weights[1]
-
-
-def step(attend, kind, D, extra):
-    """What the layer gives for one input, and the gradients of its weights."""
-    torch.manual_seed(0)
-    x, weights = torch.randn(2, 70, 64), (torch.randn(64, 8 * D) / 8, torch.randn(4 * D, 64) / 16)
-    leaves = [y.half().to(kind).requires_grad_() for y in weights]
-    extra = extra.to(kind).requires_grad_()
-    out = layer(x.half().to(kind), leaves, lambda *x: attend(*x, extra))
-    gradients = torch.autograd.grad(
-        out.double().square().sum(), [*leaves, extra], allow_unused=True
-    )
-    return out, *(x for x in gradients if x is not None)
-
-
-def sdpa(q, k, v, sinks):
+def windowed(sinks, q, k, v):
     """A window of 20 keys; a sink is a key that scores so much and whose value is zeros."""
     own = torch.arange(70)[:, None] - torch.arange(70)
     mask = torch.where((own >= 0) & (own < 20), 0.0, float("-inf")).to(q.dtype).expand(4, 70, 70)
@@ -298,17 +263,12 @@ def sdpa(q, k, v, sinks):
     return attend(q, k, v, attn_mask=mask, enable_gqa=True)
 
 
-def causal(q, k, v, _):
-    attend = torch.nn.functional.scaled_dot_product_attention
-    return attend(q, k, v, is_causal=True, enable_gqa=True)
-
-
 def packed(file):
     """Both sequences of a batch, one after the other."""
     ends = torch.tensor([0, 70, 140]).int()
 
-    def attend(q, k, v, _):
-        rows = (x.transpose(1, 2).flatten(0, 1) for x in (q, k, v))  # [total, heads, D]
+    def attend(_, *x):
+        rows = (y.transpose(1, 2).flatten(0, 1) for y in x)  # [total, heads, D]
         out = file(*rows, cu_seqlens_q=ends, cu_seqlens_k=ends)
         return out.unflatten(0, (2, 70)).transpose(1, 2)
 
@@ -316,29 +276,25 @@ def packed(file):
 
 
 LAYERS = {
-    "Llama 3": ({}, causal, lambda file: lambda q, k, v, _: file(q, k, v)),
+    "Llama 3": ({}, plain, lambda file: lambda _, *x: file(*x)),
     "gpt-oss": (
-        {"window": True, "sinks": True, "D": 64},
-        sdpa,
-        lambda file: lambda q, k, v, sinks: file(q, k, v, window=(19, 0), sinks=sinks.float()),
+        {"window": True, "sinks": True},
+        windowed,
+        lambda file: lambda sinks, *x: file(*x, window=(19, 0), sinks=sinks),
     ),
-    "packed training": ({"packed": True, "D": 64}, causal, packed),
+    "packed training": ({"packed": True}, plain, packed),
 }
 
 
 @pytest.mark.parametrize("model", LAYERS)
-def test_a_layer_trains_with_a_file_as_with_sdpa(model, tmp_path):
+def test_a_model_trains_with_a_file_as_with_sdpa(model, tmp_path):
     ticks, theirs, called = LAYERS[model]
-    ticks = your_kernel.Ticks(causal=True, grouped=True, backward=True, **ticks)
+    ticks = your_kernel.Ticks(causal=True, grouped=True, backward=True, D=64, **ticks)
     file = called(loaded(ticks, tmp_path).attention)
-    sinks = torch.randn(4)
-    ours, half, want = (
-        step(attend, kind, ticks.D, sinks)
-        for attend, kind in ((file, torch.half), (theirs, torch.half), (theirs, torch.double))
-    )
-    for x, y, right in some(zip(ours, half, want, strict=True), 3):
-        error, allowed = ((z - right).norm() / right.norm() for z in (x, y))
-        assert error <= 2 * allowed + torch.finfo(torch.half).eps  # both round alike
+    kinds = (file, torch.half), (theirs, torch.half), (theirs, torch.double)
+    for ours, half, want in some(zip(*(step(*x) for x in kinds), strict=True), 6):
+        error, allowed = ((x - want).norm() for x in (ours, half))
+        assert error <= 2 * allowed + torch.finfo(torch.half).eps * want.norm()  # both round alike
 
 
 def test_a_file_runs_alone_in_an_empty_folder(tmp_path):

@@ -10,6 +10,7 @@ Comments stay, without the sentences that name what is gone: `wording` sees to t
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence, Set
 from typing import Any
 
@@ -99,13 +100,13 @@ class _Round(Program):
                     continue
                 other = f"{name}_{flag.lower().removeprefix('use_')}"
                 calls = [(x, of) for of in self.scopes.values() for x in of.calls]
-                ours = [(x, of) for x, of in calls if _named(x.func) == name]
                 slots = {
                     id(x): self._matched(scope.positional, Call(of, x.args), scope)[0][flag]
-                    for x, of in ours
+                    for x, of in calls
+                    if _named(x.func) == name
                 }
                 true = {i for i, slot in slots.items() if self.value(slot.value, slot.scope)}
-                return self.tree.visit(_Versions(true, scope.node, other))
+                return rebuilt(self.tree, functools.partial(_twice, scope.node, other, true))
         return None
 
     def _unread(self, name: str) -> set[int]:
@@ -154,27 +155,16 @@ class _Round(Program):
         return gone
 
 
-class _Versions(cst.CSTTransformer):
-    """Some calls go to a second version of a function, which stands below the first."""
-
-    def __init__(self, calls: set[int], function: cst.FunctionDef, other: str) -> None:
-        super().__init__()
-        self.calls, self.function, self.other = calls, function, other
-
-    def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.Call:
-        mine = id(original_node) in self.calls
-        return updated_node.with_changes(func=cst.Name(self.other)) if mine else updated_node
-
-    def leave_FunctionDef(self, original_node: Any, updated_node: Any) -> Any:
-        if original_node is not self.function:
-            return updated_node
-        listed = [  # a comment of a parameter is of both versions
-            x.with_changes(comma=cst.MaybeSentinel.DEFAULT) for x in updated_node.params.params
-        ]
-        one = updated_node.with_changes(params=updated_node.params.with_changes(params=listed))
-        one = one.with_changes(whitespace_before_params=cst.SimpleWhitespace(""))
-        second = one.deep_clone().with_changes(name=cst.Name(self.other))
-        return cst.FlattenSentinel([one, second])
+def _twice(function: Any, other: str, calls: set[int], old: Any, new: Any) -> Any:
+    """A function, and below it itself by another name, which these calls call."""
+    if id(old) in calls:
+        return new.with_changes(func=cst.Name(other))
+    if old is not function:
+        return new
+    bare = cst.MaybeSentinel.DEFAULT  # a comment of a parameter is of both
+    listed = [x.with_changes(comma=bare) for x in new.params.params]
+    one = new.with_deep_changes(new.params, params=listed)
+    return [one, one.deep_clone().with_changes(name=cst.Name(other))]
 
 
 def _named(node: Any) -> str:
@@ -255,8 +245,6 @@ class _Function:
                 return None
             case cst.Arg(star="**") if self.around.entries(old.value, self.scope) == ({}, False):
                 return None
-            case cst.Decorator(decorator=cst.Call(func=func, args=[])):
-                return new.with_changes(decorator=func)
             case cst.For(iter=cst.Tuple(elements=[])) | cst.For(body=cst.IndentedBlock(body=[])):
                 return None
             case cst.IndentedBlock():

@@ -50,18 +50,13 @@ def _gradients(
         grad_lse = grad_lse.contiguous()
     q, k, v, grad_out, out = map(_four_dimensions, (q, k, v, grad_out, out))
     (B, H, M, _), (_, Hkv, N, _) = q.shape, k.shape
-    corner = 0 if packed else N - M
-    causal_offset, left_offset = corner, None
     if window is not None:
-        causal_offset, left_offset = corner + (0 if causal else window[1]), corner - window[0]
-    if window is not None and not packed:
-        begin = max(left_offset, 0)
-        k, v, N = k[:, :, begin:], v[:, :, begin:], N - begin
-        causal_offset, left_offset = causal_offset - begin, left_offset - begin
+        k, v, offset, left, begin = _visible(q, k, v, window)
+        N = k.shape[2]
     # The logsumexp times log2(e), and Δ; rows begin at multiples of 16 bytes, as TMA needs.
     lse_log2, delta = q.new_empty((2, B * H, -(-M // 4) * 4), dtype=torch.float32)[..., :M]
     sizes = shape if packed else (B, Hkv, N, D)
-    if packed and (causal or window is not None):  # what no query of a sequence sees stays 0
+    if packed and hides:  # what no query of a sequence sees stays 0
         grad_k, grad_v = (q.new_zeros(sizes) for _ in range(2))
     else:
         grad_k, grad_v = (q.new_empty(sizes) for _ in range(2))
@@ -75,13 +70,7 @@ def _gradients(
         tiles, tiles_k = triton.cdiv(M, QUERIES_M), triton.cdiv(N, KEYS_N)
     if sinks is not None:
         grad_sinks = q.new_empty((B, H, tiles), dtype=torch.float32)
-    use_tma = hopper and (
-        contiguous
-        or all(
-            x.data_ptr() % 16 == 0 and all(step and step % 8 == 0 for step in x.stride()[:3])
-            for x in (q, k, v, grad_out)
-        )
-    )
+    use_tma = hopper and (contiguous or _can_use_tma(q, k, v, grad_out))
     of_queries, of_keys, rows = (q, k, v, grad_out), (q, k, v, grad_out), (lse_log2, delta)
     if use_tma:
         of_queries = _loaded(of_queries, QUERIES_M, QUERIES_N)
@@ -93,10 +82,10 @@ def _gradients(
             lse_log2, delta, grad_sinks, grad_q,
             qb, qh, qm, kb, kh, kn, vb, vh, vn, gb, gh, gm, ob, oh, om, None, None, None,
             lse_log2.stride(0), H, H // Hkv,
-            _together(B * H, tiles) if causal or window is not None else 1,
-            M, N, sequences, causal_offset, left_offset, scale, scale * LOG2_E.value, softcap,
-            D=D, CAUSAL=causal or window is not None, BOTTOM_RIGHT=True,
-            MASKED=causal or window is not None or packed or N % QUERIES_N != 0,
+            _together(B * H, tiles) if hides else 1, M, N, sequences,
+            offset if window is not None else 0 if packed else N - M, left, scale,
+            scale * LOG2_E.value, softcap, D=D, CAUSAL=hides, BOTTOM_RIGHT=True,
+            MASKED=hides or packed or N % QUERIES_N != 0,
             BLOCK_M=QUERIES_M, BLOCK_N=QUERIES_N, BLOCK_D=BLOCK_D, USE_TMA=use_tma, KEEP=keep,
             num_warps=QUERIES_WARPS, num_stages=QUERIES_STAGES,
         )  # fmt: skip
@@ -104,9 +93,9 @@ def _gradients(
             *of_keys, *rows, None, cu_seqlens_q, cu_seqlens_k, grad_k, grad_v,
             qb, qh, qm, kb, kh, kn, vb, vh, vn, gb, gh, gm, None, None, None,
             lse_log2.stride(0), H, H // Hkv,
-            _together(B * Hkv, tiles_k) if causal or window is not None else 1,
-            M, N, sequences, causal_offset, left_offset, scale, scale * LOG2_E.value, softcap,
-            D=D, CAUSAL=causal or window is not None, BOTTOM_RIGHT=True,
+            _together(B * Hkv, tiles_k) if hides else 1, M, N, sequences,
+            offset if window is not None else 0 if packed else N - M, left, scale,
+            scale * LOG2_E.value, softcap, D=D, CAUSAL=hides, BOTTOM_RIGHT=True,
             BLOCK_M=KEYS_M, BLOCK_N=KEYS_N, BLOCK_D=BLOCK_D, USE_TMA=use_tma,
             num_warps=KEYS_WARPS, num_stages=KEYS_STAGES, maxnreg=KEYS_REGISTERS,
         )  # fmt: skip
@@ -156,24 +145,14 @@ def _forward(
     if bias is not None:
         bias = bias.expand(B, H, M, N)
     if window is not None:
-        corner = 0 if packed else N - M  # a query's own key is so many rows further down
-        offset, left = corner + (0 if causal else window[1]), corner - window[0]
-    if window is not None and not packed:  # the keys that no query sees are not read
-        begin = max(left, 0)
-        k, v, N = k[:, :, begin:], v[:, :, begin:], N - begin
-        offset, left = offset - begin, left - begin
-        if bias is not None:
-            bias = bias[..., begin:]
+        k, v, offset, left, begin = _visible(q, k, v, window)
+        N = k.shape[2]
+    if bias is not None and window is not None:
+        bias = bias[..., begin:]
     (qb, qh, qm, _), (kb, kh, kn, _), (vb, vh, vn, _) = q.stride(), k.stride(), v.stride()
     if bias is not None:
         bb, bh, bm, _ = bias.stride()
-    use_tma = hopper and (
-        contiguous
-        or all(
-            x.data_ptr() % 16 == 0 and all(step and step % 8 == 0 for step in x.stride()[:3])
-            for x in (q, k, v)
-        )
-    )
+    use_tma = hopper and (contiguous or _can_use_tma(q, k, v))
     if use_tma:
         k, v = (TensorDescriptor(x, x.shape, x.stride(), [1, 1, BLOCK_N, BLOCK_D]) for x in (k, v))
     if packed:
@@ -187,14 +166,32 @@ def _forward(
             q, k, v, out, lse, sinks, bias, cu_seqlens_q, cu_seqlens_k,
             qb, qh, qm, kb, kh, kn, vb, vh, vn, bb, bh, bm,
             H, H // Hkv, M, N, sequences, offset if window is not None else 0 if packed else N - M,
-            left if window is not None else None,
-            (D**-0.5 if scale is None else float(scale)) * LOG2_E.value, softcap,
+            left, (D**-0.5 if scale is None else float(scale)) * LOG2_E.value, softcap,
             D=D, BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_D=BLOCK_D, USE_TMA=use_tma,
-            CAUSAL=causal or window is not None, BOTTOM_RIGHT=True, EXACT=False,
-            MASKED=causal or window is not None or packed or N % BLOCK_N != 0,
-            WARP_SPECIALIZE=specialized and use_tma, num_warps=NUM_WARPS, num_stages=NUM_STAGES,
+            CAUSAL=hides, MASKED=hides or packed or N % BLOCK_N != 0, BOTTOM_RIGHT=True,
+            EXACT=False, WARP_SPECIALIZE=specialized and use_tma,
+            num_warps=NUM_WARPS, num_stages=NUM_STAGES,
         )  # fmt: skip
     return (out, lse) if return_lse else out
+
+
+def _visible(q, k, v, window):
+    """The keys and values that a query may see, query m those from m + left to m + offset.
+
+    And how many come before them. Packed, offsets count from a sequence's own corner.
+    """
+    corner = 0 if packed else k.shape[2] - q.shape[2]
+    offset, left = corner + (0 if causal else window[1]), corner - window[0]
+    begin = 0 if packed else max(left, 0)
+    return k[:, :, begin:], v[:, :, begin:], offset - begin, left - begin, begin
+
+
+def _can_use_tma(*tensors):
+    """Whether rows of all tensors begin at multiples of 16 bytes."""
+    return all(
+        x.data_ptr() % 16 == 0 and all(step and step % 8 == 0 for step in x.stride()[:3])
+        for x in tensors
+    )
 
 
 def _refusals(
@@ -294,7 +291,7 @@ def main():
         "cu_seqlens_q": torch.tensor([0, 77, 200]).int(),
         "cu_seqlens_k": torch.tensor([0, 150, 333]).int(),
     }
-    if causal or window is not None or packed:
+    if hides or packed:
         own, keys = torch.arange(200)[:, None] + 133, torch.arange(333)  # own: of each query
     if packed:  # two sequences, one after the other
         q, k, v = (x.transpose(0, 1).contiguous() for x in (q, k, v))
@@ -340,7 +337,7 @@ def main():
         right = right and (lse - wanted_lse).abs().max().item() < 1e-4
     print(f"largest difference from float64: {error:.1e}, PyTorch's {allowed:.1e}")
     if backward:
-        found, grad = [], torch.randn_like(q)
+        found = []
         for attend, kind in (
             (lambda *x: attention(*x, **options), torch.half),
             (eager, torch.half),
@@ -349,12 +346,11 @@ def main():
             leaves = [x.detach().to(kind).requires_grad_() for x in (q, k, v)]
             made = attend(*leaves)
             if return_lse:
-                made = torch.cat([made[0].flatten() * grad.flatten(), made[1].flatten()])
-            if not return_lse:
-                made = made * grad
+                made = torch.cat([x.flatten() for x in made])
+            made = made.flatten() * torch.linspace(-1, 1, made.numel())
             if sinks is not None:
                 leaves.append(options["sinks"])
-            found.append(torch.autograd.grad(made.double().sum(), leaves))
+            found.append(torch.autograd.grad(made.sum(), leaves))
         for ours, theirs, want in zip(*found, strict=True):
             error, allowed = ((x - want).abs().max().item() for x in (ours, theirs))
             right = right and error <= 2 * allowed + 1e-3 * want.abs().max().item()

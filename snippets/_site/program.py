@@ -34,20 +34,7 @@ QUIET = re.compile(
 HARMS = re.compile(r"\b(raise|yield|print|global|set_\w+|store|atomic_\w+|gdc_\w+)\b|\]\(|\] = ")
 MODULES = ("tl", "torch", "triton", "math")
 METHODS = ("to", "stride", "new_empty", "size", "data_ptr", "reshape", "dim", "numel", "get")
-BUILTINS = (
-    "len",
-    "max",
-    "min",
-    "tuple",
-    "float",
-    "int",
-    "any",
-    "all",
-    "sum",
-    "bool",
-    "range",
-    "isinstance",
-)
+BUILTINS = ("len", "max", "min", "float", "int", "bool", "range")
 PLAIN = (cst.Name, cst.Tuple, cst.List, cst.Element, cst.StarredElement)
 
 
@@ -122,12 +109,6 @@ def rebuilt(node: Any, change: Callable[[Any, Any], Any]) -> Any:
                 other: Any = cst.Else(cst.IndentedBlock(decided)) if decided else None
                 new = decided[0] if chained else other
             changes[name] = new
-    if "kwonly_params" in changes and not changes["kwonly_params"]:
-        listed = list(changes.get("params", node.params))  # the star goes, and the comma before it
-        listed[-1:] = [x.with_changes(comma=cst.MaybeSentinel.DEFAULT) for x in listed[-1:]]
-        changes |= {"star_arg": cst.MaybeSentinel.DEFAULT, "params": listed}
-    if isinstance(node, cst.Tuple) and changes.get("elements") == []:
-        changes |= {"lpar": [cst.LeftParen()], "rpar": [cst.RightParen()]}
     return change(node, node.with_changes(**changes) if changes else node)
 
 
@@ -525,7 +506,8 @@ class Program:
             self.same(scope.name, name) if private and name not in self.choice.facts else UNKNOWN
         )
         numeric = isinstance(found, (int, float)) and not isinstance(found, bool)
-        late = scope.jit and numeric and not _is_constexpr(scope.parameters[name])
+        launched = scope.jit and not all(x.scope.jit for x in self.calls[scope.name])
+        late = launched and numeric and not _is_constexpr(scope.parameters[name])
         return UNKNOWN if late else found
 
     def same(self, owner: str, name: str) -> Any:

@@ -191,6 +191,8 @@ def choice(ticks: Ticks, source: str) -> Choice:
         **{name: None if off[name] else SOME for name in ("window", "sinks", "softcap", "bias")},
         **{f"cu_seqlens_{x}": SOME if ticks.packed else None for x in "qk"},
         "hopper": ticks.tma,
+        "hides": ticks.causal or ticks.window,
+        "left": SOME if ticks.window else None,
         "specialized": _specialized(ticks),
         "D": D,
         "BLOCK_D": width,
@@ -217,7 +219,7 @@ def choice(ticks: Ticks, source: str) -> Choice:
     )
 
 
-AROUND = ("attention", "_refusals", "main", "_four_dimensions", "_loaded")
+AROUND = ("attention", "_refusals", "main", "_four_dimensions", "_loaded", "_visible")
 
 
 def _specialized(ticks: Ticks) -> bool:
@@ -240,7 +242,7 @@ def _texts(ticks: Ticks, source: str) -> Iterator[tuple[str, str]]:
     )
     interpreted = source[source.index("INTERPRETED = ") : source.index("LOG2_E = ")]
     upcast = "UPCAST = tl.constexpr(triton.knobs.runtime.interpret)"
-    yield interpreted, f"{upcast}  # there is no bfloat16 there\n"
+    yield interpreted, f"{upcast}  # the interpreter has no bfloat16\n"
     yield (
         "as flash_attention computes it, with the masks and terms that models add",
         f"on tensor cores{', differentiable once' * ticks.backward}; no M × N matrix ever exists",
@@ -349,10 +351,11 @@ def source(ticks: Ticks) -> str:
     start = own.index(
         "    ", own.index("\n):  # fmt: skip\n", first if ticks.backward else forward)
     )
+    kernels = ""
     if ticks.backward:
         tuples = "from collections import namedtuple\n"
         text = text.replace(tuples, f"{tuples}from typing import Any, NamedTuple\n")
-    kernels = _backward_kernels() if ticks.backward else ""
+        kernels = _backward_kernels()
     launcher = text.index("def masks_and_packing(")
     body = text.index("    for error in _refusals")  # of the launcher, after its docstring
     end = text.index('\n\nif __name__ == "__main__":\n    raise')
@@ -390,7 +393,7 @@ def made(ticks: Ticks) -> str:
 def formatted(text: str) -> str:
     """A file as ruff lays it out; what has become short enough stands on one line."""
     text = re.sub(
-        r"^( *)([^\n#]*\()\n([^#]*?)\n *(\)+:?)  # fmt: skip$",
+        r"^( *)([^\n#]*\()\n((?:(?!\n\n)[^#])*?)\n *(\)+:?)  # fmt: skip$",
         _on_one_line,
         text,
         flags=re.MULTILINE,

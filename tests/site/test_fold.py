@@ -38,36 +38,18 @@ def _kernel(
     tl.store(x_ptr, value)
 
 
-def launch(x, n, y=None, *, twice=False):
-    constants = (twice, 16)
-    _launch(x, y, *_plan(n, constants))
-
-
-def _plan(n, constants):
-    return n, (n, 0, *constants)
-
-
-_compiled = {}
-
-
-def _launch(x, y, n, arguments):
-    kernel = _compiled.get(n)
-    if kernel is not None:
-        kernel[(1, 1, 1)](x, y, *arguments)
-        return
-    kernel = _kernel[(1,)](x, y, *arguments)
-    _compiled[n] = kernel
+def launch(x, n, y=None, *, twice=False, other=1):
+    constants = (n, 0, twice)
+    _kernel[(1,)](x, y, *constants, 16)
 """
 
 
-def test_a_parameter_goes_with_its_arguments_through_tuples_and_the_cached_launch():
+def test_a_parameter_goes_with_its_arguments():
     text = folded(KERNEL, {"launch": {"twice": True, "y": None}})
     assert "    value *= 2.0" in text
     assert "    # twice" in text, "the comment of a test that is gone"
-    assert "def launch(x, n):" in text
-    assert "    return n, (n, *constants)" in text, "a parameter that nobody reads"
-    assert "        kernel[(1, 1, 1)](x, *arguments)" in text
-    assert "    kernel = _kernel[(1,)](x, *arguments)" in text
+    assert "def launch(x, n, *, other=1):" in text
+    assert "    constants = (n,)" in text, "a parameter that nobody reads"
     assert '@triton.jit(do_not_specialize=["n"])' in text
     assert not any("FLAG" in line or "y_ptr" in line for line in text)
 
@@ -76,7 +58,7 @@ def test_a_condition_of_the_running_kernel_stays():
     text = folded(KERNEL, {"launch": {"twice": False, "y": SOME}})
     assert "    if n > 3:  # known when it runs" in text
     assert "    value += tl.load(y_ptr)" in text
-    assert "def launch(x, n, y):" in text, "no default for what has to be there"
+    assert "def launch(x, n, y, *, other=1):" in text, "no default for what has to be there"
     assert not any("2.0" in line for line in text)
 
 

@@ -348,13 +348,9 @@ def test_a_command_names_ticks_that_there_are():
             your_kernel.asked(words)
 
 
-def test_the_shortest_is_short():
-    ticks = your_kernel.Ticks(causal=True, contiguous=True)
-    assert your_kernel.code_lines(your_kernel.made(ticks)) <= 150
-
-
-def test_a_listing_is_the_file_in_colors():
+def test_the_shortest_file_is_short_and_in_colors():
     text = your_kernel.made(your_kernel.Ticks(causal=True, contiguous=True))
+    assert your_kernel.code_lines(text) <= 150
     pieces = listings.colored(text)
     assert "".join(piece for _, piece in pieces) == text
     assert ("k", "def") in pieces

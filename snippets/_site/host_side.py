@@ -42,12 +42,13 @@ def _gradients(
 ):  # fmt: skip
     """What autograd asks for. The same bits in each run."""
     grad_q, shape = q.new_empty(q.shape), k.shape
+    grad_out = grad_out.resolve_neg()
     if contiguous and (not grad_out.is_contiguous() or grad_out.data_ptr() % 16):
         grad_out = grad_out.clone(memory_format=torch.contiguous_format)
     if not contiguous and grad_out.stride(-1) != 1:  # out.sum() hands over one number, expanded
         grad_out = grad_out.contiguous()
     if return_lse:
-        grad_lse = grad_lse.contiguous()
+        grad_lse = grad_lse.resolve_neg().contiguous()
     q, k, v, grad_out, out = map(_four_dimensions, (q, k, v, grad_out, out))
     (B, H, M, _), (_, Hkv, N, _) = q.shape, k.shape
     if window is not None:
@@ -68,8 +69,7 @@ def _gradients(
         tiles, tiles_k = M // QUERIES_M + sequences + 1, N // KEYS_N + sequences + 1
     else:
         tiles, tiles_k = triton.cdiv(M, QUERIES_M), triton.cdiv(N, KEYS_N)
-    if sinks is not None:
-        grad_sinks = q.new_empty((B, H, tiles), dtype=torch.float32)
+    grad_sinks = q.new_empty((B, H, tiles), dtype=torch.float32) if sinks is not None else None
     use_tma = hopper and (contiguous or _can_use_tma(q, k, v, grad_out))
     of_queries, of_keys, rows = (q, k, v, grad_out), (q, k, v, grad_out), (lse_log2, delta)
     if use_tma:

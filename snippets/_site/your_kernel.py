@@ -194,6 +194,8 @@ def choice(ticks: Ticks, source: str) -> Choice:
         "hides": ticks.causal or ticks.window,
         "left": SOME if ticks.window else None,
         "specialized": _specialized(ticks),
+        "grad_lse": SOME if ticks.lse else None,
+        "keep": ticks.backward and _tiles(ticks)[1].KEEP,
         "D": D,
         "BLOCK_D": width,
     }
@@ -202,24 +204,19 @@ def choice(ticks: Ticks, source: str) -> Choice:
         "packed": ("packed", "Packed", "packing"), "softcap": ("soft cap", "softcap"),
         "logsumexp": ("logsumexp",), "causal": ("causal",), "grouped": ("groups",),
     }  # fmt: skip
-    gone = (word for name in words if off[name] for word in words[name])
     given = dict.fromkeys(AROUND, known)
     # The backward needs the logsumexp, whether the caller gets it or not.
     given["_forward"] = known | {"return_lse": True}
-    given["_gradients"] = known | {
-        "grad_lse": SOME if ticks.lse else None,
-        "keep": ticks.backward and _tiles(ticks)[1].KEEP,
-    }
     return Choice(
         ("attention",),
         given,
         {"D": D, "BLOCK_D": width},
         tuple(_texts(ticks, source)),
-        ("gfx942", "7.5", *gone),
+        ("gfx942", "7.5", *(word for name in words if off[name] for word in words[name])),
     )
 
 
-AROUND = ("attention", "_refusals", "main", "_four_dimensions", "_loaded", "_visible")
+AROUND = ("attention", "_refusals", "main", "_four_dimensions", "_loaded", "_visible", "_gradients")
 
 
 def _specialized(ticks: Ticks) -> bool:
@@ -341,16 +338,13 @@ def source(ticks: Ticks) -> str:
         own = own.replace("        return out, lse\n\n    @", "        return out\n\n    @")
         own = own.replace("saved_tensors, grad_out, grad_lse", "saved_tensors, grad_out")
         own = own.replace("backward(ctx, grad_out, grad_lse)", "backward(ctx, grad_out)")
-    first = own.index("def _differentiable(")
     forward = own.index("def _forward(")
     if ticks.backward and not ticks.sinks:
         own = re.sub(r"v, sinks, (?=o|\*)", "v, ", own[:forward]) + own[forward:]
         forward = own.index("def _forward(")
     names = own[own.index("q, k, v, sinks", forward) : own.index("\n):", forward)]
     loop = f"    for error in _refusals({names}):  # fmt: skip\n        raise error\n"
-    start = own.index(
-        "    ", own.index("\n):  # fmt: skip\n", first if ticks.backward else forward)
-    )
+    start = own.index("    ", own.index("\n):  # fmt: skip\n", 0 if ticks.backward else forward))
     kernels = ""
     if ticks.backward:
         tuples = "from collections import namedtuple\n"

@@ -321,12 +321,12 @@ def test_a_file_has_nothing_else_and_stays_as_it_is(name):
     assert done.returncode == 0, done.stdout
 
 
-def test_the_self_check_finds_a_wrong_kernel(tmp_path, capsys):
-    right = "acc = acc * alpha[:, None]"
-    text = your_kernel.made(next(iter(FILES.values())))
+@pytest.mark.parametrize("right", ["acc * alpha[:, None]", "dpt - delta_row[None, :]"])
+def test_the_self_check_finds_a_wrong_kernel(right, tmp_path, capsys):
+    text = your_kernel.made(your_kernel.POPULAR["training: causal"])
     assert text.count(right) == 1
     path = tmp_path / "kernel.py"
-    path.write_text(text.replace(right, "acc = acc * 1.0"), "utf-8")
+    path.write_text(text.replace(right, right.split()[0]), "utf-8")
     assert load_file(path, "wrong").main() == 1
     assert "WRONG" in capsys.readouterr().out
 

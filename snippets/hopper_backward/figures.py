@@ -27,11 +27,9 @@ def rungs(results):
     names = {}
     for row in rows:
         names.setdefault(row["implementation"].partition(", ")[2], row["implementation"])
-    ours, waited, not_added, no_dq, no_dk, no_exp2, no_wait = (
-        _reached(rows, rung)
-        for rung in (KERNEL, WAITED, NOT_ADDED, NO_DQ, "no dK", "no exp2", "no wait for dS")
+    ours, waited, not_added, no_dq = (
+        _reached(rows, rung) for rung in (KERNEL, WAITED, NOT_ADDED, NO_DQ)
     )
-    causal, exchanged = (_reached(rows, r, causal=True) for r in (KERNEL, "dK and dQ exchanged"))
     return Figure(
         finding=f"At D 128 and N {values(rows, 'N')[0]}, without a mask, the kernel does "
         f"{flops(ours)}. With a writer that adds nothing it does {flops(not_added)}.",
@@ -51,11 +49,6 @@ def rungs(results):
             "ours": flops(ours),
             "waited": flops(waited),
             "no_dq": flops(no_dq),
-            "no_dk": flops(no_dk),
-            "no_exp2": flops(no_exp2),
-            "no_wait": flops(no_wait),
-            "causal": flops(causal),
-            "exchanged": flops(exchanged),
             "narrow": flops(_reached(rows, KERNEL, D=64)),
             "here": flops(_reached(rows, HERE, D=64)),
         },
@@ -63,18 +56,16 @@ def rungs(results):
             f"{PAGE}: A fifth or more: nothing of that consumer runs": ours > 1.2 * waited,
             f"{PAGE}: a writer that adds nothing is no faster": not_added < 1.02 * ours,
             f"{PAGE}: more than the missing fifth of the work explains": 0.8 * no_dq > ours,
-            f"{PAGE}: just as large, and without that one it does": ours < no_dk < no_dq,
-            f"{PAGE}: The other way around, the causal kernel of D 128 does": exchanged < causal,
         },
     )
 
 
-def _reached(rows, rung, D=128, causal=False):
-    """The rate that a rung reaches."""
+def _reached(rows, rung, D=128):
+    """The rate that a rung reaches without a mask."""
     (row,) = (
         r
         for r in rows
-        if r["implementation"] == f"{OURS}, {rung}" and (r["D"], r["causal"]) == (D, causal)
+        if r["implementation"] == f"{OURS}, {rung}" and r["D"] == D and not r["causal"]
     )
     return rate(row)
 

@@ -450,9 +450,10 @@ def combining(lab):
 def in_order(call):
     """The call, whose second kernel waits to be launched until the first has ended."""
     facts = kernel._device_facts(torch.device("cuda"))._replace(early=False)
+    played = patch.object(kernel, "_device_facts", lambda _: facts)
 
     def late():
-        with patch.object(kernel, "_device_facts", lambda _: facts):
+        with played:
             return call()
 
     return late

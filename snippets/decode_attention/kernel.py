@@ -20,6 +20,8 @@ if __name__ == "__main__" and not torch.cuda.is_available():
 
 import triton
 import triton.language as tl
+from torch._C._functorch import peek_interpreter_stack
+from torch.autograd import forward_ad
 from triton.compiler import CompiledKernel
 
 INTERPRETED = triton.knobs.runtime.interpret
@@ -455,34 +457,16 @@ def decode_attention(
     caches = (k_cache, v_cache, cache_seqlens, page_table)
     more = {"sinks": sinks, "k_scale": k_scale, "v_scale": v_scale}
     asked = (max_seqlen, num_splits, batch_invariant, return_lse, scale, window)
-    for error in _refusals({"q": q}, *caches, more, asked):
-        raise error
-    (B, H, M, D), (blocks, Hkv, *_) = q.shape, k_cache.shape
-    page, capacity, steps = _layout(*caches)
-    gpu, keys, (left, _) = _device_facts(q.device), max_seqlen or capacity, window or (None, None)
-    # What can be seen; and as a batch-invariant split begins at a multiple, what lies before it.
-    keys = min(keys, keys if left is None else left + M + (SPLIT_KEYS - 1) * batch_invariant)
-    work = (q.dtype, B * Hkv, M * H // Hkv, D, page, keys, num_splits, batch_invariant)
-    tile, BLOCK_M, BLOCK_D, programs, _, splits, early = _plan(gpu, *work)
+    parts, first, second = _decode_plan(q, *caches, more, *asked)
     out = part = torch.empty_like(q, memory_format=torch.contiguous_format)
     lse = torch.empty(q.shape[:-1], dtype=torch.float32, device=q.device) if return_lse else None
-    if splits > 1:  # the parts of all rows, and their logsumexps: one allocation costs less
-        part = q.new_empty(B * H * M * splits * (D + 1), dtype=torch.float32)
-    sizes = (
-        *q.stride(), *steps, Hkv, H // Hkv, M, capacity, blocks, splits,
-        SPLIT_KEYS if batch_invariant else 0,
-        (D**-0.5 if scale is None else float(scale)) * LOG2_E.value,
-    )  # fmt: skip
-    constants = (splits > 1, early, D, page, left, BLOCK_M, tile.BLOCK_N, BLOCK_D)
-    how = {"num_warps": tile.num_warps, "num_stages": tile.num_stages}
+    if second:  # the parts of all rows, and their logsumexps: one allocation costs less
+        part = q.new_empty(parts, dtype=torch.float32)
     with torch.cuda.device_of(q):
-        tensors = (q, *caches, part, None if splits > 1 else lse, *more.values())
-        _launch(_decode_attention_kernel, programs * splits, tensors, sizes, constants, **how)
-        if splits > 1:
-            tensors, sizes = (part, out, lse, sinks), (None, None) if sinks is None else (H, M)
-            constants = (*sizes, D, COMBINED, BLOCK_D, early)
-            how = {"num_warps": 1, "launch_pdl": early}  # one warp adds without shared memory
-            _launch(_combine_kernel, B * H * M, tensors, (splits,), constants, **how)
+        tensors = (q, *caches, part, None if second else lse, *more.values())
+        _launch(_decode_attention_kernel, tensors, *first)
+        if second:
+            _launch(_combine_kernel, (part, out, lse, sinks), *second)
     return (out, lse) if return_lse else out
 
 
@@ -511,9 +495,68 @@ def cache_append(
     page, capacity, steps = _layout(*caches)
     sizes = (*k_new.stride(), *v_new.stride(), *steps, Hkv, M, capacity, len(k_cache))
     constants = (D, page, 16, max(16, 1 << (D - 1).bit_length()))  # a program copies 16 tokens
+    plan = _known(k_new.device, k_new.dtype, k_cache.dtype, sizes, constants)
+    tensors, programs = (k_new, v_new, *caches, *more.values()), B * Hkv * -(-M // 16)
     with torch.cuda.device_of(k_new):
-        programs, tensors = B * Hkv * -(-M // 16), (k_new, v_new, *caches, *more.values())
-        _launch(_cache_append_kernel, programs, tensors, sizes, constants)
+        _launch(_cache_append_kernel, tensors, programs, *plan)
+
+
+_plans = {}  # what a call is like → its plan
+
+
+def _decode_plan(
+    q, k_cache, v_cache, lens, table, more, longest, num_splits, invariant, lse, scale, window
+):
+    """What launches need besides tensors; all that is refused is asked once for calls alike.
+
+    How much the splits leave behind; programs, arguments, options and kind of the kernel that
+    computes them, and of the one that combines them, if there are several.
+    """
+    tensors = q, k_cache, v_cache, lens, table, *more.values()
+    asked = (longest, num_splits, invariant, lse, scale, window)
+    try:
+        key = (
+            *[x if x is None else _facts(x) for x in tensors],
+            asked, *map(type, (*asked, *(window or ()))),  # 1 equals True
+            torch.is_grad_enabled(), peek_interpreter_stack(), forward_ad._current_level,
+            _device_facts,
+        )  # fmt: skip
+        return _plans[key]
+    except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as new_or_wrong:
+        for error in _refusals({"q": q}, k_cache, v_cache, lens, table, more, asked):
+            raise error from None
+        if not isinstance(new_or_wrong, KeyError):
+            raise
+    (B, H, M, D), (blocks, Hkv, *_) = q.shape, k_cache.shape
+    page, capacity, steps = _layout(k_cache, v_cache, lens, table)
+    gpu, keys, (left, _) = _device_facts(q.device), longest or capacity, window or (None, None)
+    # What can be seen; and as a batch-invariant split begins at a multiple, what lies before it.
+    keys = min(keys, keys if left is None else left + M + (SPLIT_KEYS - 1) * invariant)
+    work = (q.dtype, B * Hkv, M * H // Hkv, D, page, keys, num_splits, invariant)
+    tile, BLOCK_M, BLOCK_D, programs, _, splits, early = _plan(gpu, *work)
+    sizes = (
+        *q.stride(), *steps, Hkv, H // Hkv, M, capacity, blocks, splits,
+        SPLIT_KEYS if invariant else 0,
+        (D**-0.5 if scale is None else float(scale)) * LOG2_E.value,
+    )  # fmt: skip
+    where = q.device, q.dtype, k_cache.dtype
+    constants = (splits > 1, early, D, page, left, BLOCK_M, tile.BLOCK_N, BLOCK_D)
+    how = {"num_warps": tile.num_warps, "num_stages": tile.num_stages}
+    first, second = (programs * splits, *_known(*where, sizes, constants, **how)), None
+    if splits > 1:
+        sizes, rows = (None, None) if more["sinks"] is None else (H, M), B * H * M
+        constants = (*sizes, D, COMBINED, BLOCK_D, early)
+        how = {"num_warps": 1, "launch_pdl": early}  # one warp adds without shared memory
+        second = rows, *_known(*where, (splits,), constants, **how)
+    if len(_plans) == 4096:
+        _plans.clear()
+    return _plans.setdefault(key, (B * H * M * splits * (D + 1), first, second))
+
+
+def _facts(x):
+    """All that a refusal or a plan may ask of a tensor: one that is not dense has none of it."""
+    memory = x.data_ptr() % 16, x.is_neg(), x.shape, x.stride()
+    return type(x), x.dtype, x.device, x.requires_grad, memory
 
 
 START_TILES = 1  # a program that starts takes the time of so many tiles
@@ -601,38 +644,38 @@ def _layout(k_cache, v_cache, lens, table):
     return N, N * table.shape[1], (*steps, *table.stride())
 
 
+@functools.lru_cache(maxsize=4096)
+def _known(device, dtype, dtype_k, sizes, constants, **options):
+    """Arguments and options of a launch; and what Triton would compile a kernel for, of these."""
+    # Which sizes are 1, which 16 divides, which need 64 bits.
+    kinds = [(x == 1, x % 16 == 0, x < 2**31) for x in sizes]
+    return (*sizes, *constants), options, str((device, dtype, dtype_k, constants, options, kinds))
+
+
 _compiled = {}  # all that Triton compiles a kernel for → the kernel
 
 
-def _launch(kernel, programs, tensors, sizes, constants, **options):
-    """Launch a kernel on tensors (or None), sizes and constants: its parameters, in this order.
+def _launch(kernel, tensors, programs, arguments, options, kind):
+    """Launch a kernel on tensors (or None) and arguments: its parameters, in this order.
 
     Triton asks of each argument of each call whether it is the kernel for it that is compiled
     already. That takes longer than the launch, so here a kernel is found by what matters alone.
     """
-    device, knobs = tensors[0].device, triton.knobs
     addresses = [x if x is None else x.data_ptr() for x in tensors]
-    key = (
-        kernel, device, constants, *options.values(), _kinds(sizes),
-        knobs.runtime.debug, knobs.compilation.instrumentation_mode,
-        *[x if x is None else x.dtype for x in tensors],
-        *[x if x is None else x % 16 for x in addresses],
-    )  # fmt: skip
+    run, aligned = triton.knobs.runtime, [x and x % 16 for x in addresses]
+    key = kernel.__name__, kind, *aligned, run.debug, triton.knobs.compilation.instrumentation_mode
     compiled = _compiled.get(key)
-    if compiled is not None:
-        stream = triton.runtime.driver.active.get_current_stream(device.index)
-        compiled[(programs, 1, 1)](*addresses, *sizes, *constants, stream=stream)
+    # A profiler's hooks are Triton's to call: each takes time, even where there is nothing to do.
+    hooks = [getattr(x, "calls", True) for x in (run.launch_enter_hook, run.launch_exit_hook)]
+    if compiled is None or any(hooks):
+        compiled = kernel[(programs,)](*tensors, *arguments, **options)
+        # The interpreter compiles none; AMD's compiler asks how much memory a tensor lies in, too.
+        if isinstance(compiled, CompiledKernel) and torch.version.hip is None:
+            _compiled[key] = compiled
         return
-    compiled = kernel[(programs,)](*tensors, *sizes, *constants, **options)
-    # The interpreter compiles none; AMD's compiler asks how much memory a tensor lies in, too.
-    if isinstance(compiled, CompiledKernel) and torch.version.hip is None:
-        _compiled[key] = compiled
-
-
-@functools.lru_cache(maxsize=4096)
-def _kinds(sizes):
-    """What Triton compiles for: which sizes are 1, which 16 divides, which need 64 bits."""
-    return bytes((x == 1) + 2 * (x % 16 == 0) + 4 * (x < 2**31) for x in sizes)
+    stream = triton.runtime.driver.active.get_current_stream(tensors[0].device.index)
+    about = stream, compiled.function, compiled.packed_metadata, None, None, None
+    compiled.run(programs, 1, 1, *about, *addresses, *arguments)
 
 
 DTYPES, FP8 = (torch.float16, torch.bfloat16, torch.float32), torch.float8_e4m3fn
@@ -644,8 +687,7 @@ def _refusals(new, k_cache, v_cache, lens, table, more, asked=(None, 0, False, F
     `new` names queries, or new keys and values, and `more` sinks and scales, each of which may be
     None; `asked` are decode_attention's options.
     """
-    functorch, forward_ad = torch._C._functorch, torch.autograd.forward_ad
-    if functorch.peek_interpreter_stack() or forward_ad._current_level >= 0:
+    if peek_interpreter_stack() or forward_ad._current_level >= 0:
         yield TypeError("torch.func cannot see into a kernel; allowed: batch dimensions, autograd")
     q = next(iter(new.values()))
     small = {name: x for name, x in more.items() if x is not None}

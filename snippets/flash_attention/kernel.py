@@ -19,6 +19,8 @@ if __name__ == "__main__" and not torch.cuda.is_available():
 
 import triton
 import triton.language as tl
+from torch._C._functorch import peek_interpreter_stack
+from torch.autograd import forward_ad
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 INTERPRETED = triton.knobs.runtime.interpret
@@ -206,76 +208,103 @@ def flash_attention(q, k, v, *, scale=None, causal=False, align="bottom_right", 
     Raises:
         TypeError, ValueError: what is refused and what would be allowed, before any launch.
     """
-    for error in _refusals(q, k, v, scale, causal, align, return_lse):
-        raise error
-    scale = q.shape[-1] ** -0.5 if scale is None else float(scale)
+    plan = _plan(q, k, v, scale, causal, align, return_lse)
     out = torch.empty_like(q, memory_format=torch.contiguous_format)
     lse = torch.empty(q.shape[:-1], dtype=torch.float32, device=q.device) if return_lse else None
-    if q.dim() < 4:
-        q, k, v = (x[(None,) * (4 - x.dim())] for x in (q, k, v))
-    gpu = _architecture(q.device)
-    config = _tile_config(gpu, q.dtype, q.shape[-1], causal)
-    addresses = tuple(x if x is None else x.data_ptr() % 16 for x in (q, k, v, out, lse))
-    strides = *q.stride()[:3], *k.stride()[:3], *v.stride()[:3]
-    plan = _plan(q.dtype, q.shape, k.shape, strides, addresses, gpu, config, causal, align, scale)
     # A kernel that makes a descriptor needs memory for it; the caller's own allocator stays.
     context = contextvars.copy_context()
     context.run(triton.set_allocator, lambda size, *_: q.new_empty(size, dtype=torch.int8))
-    with torch.cuda.device_of(q):
-        context.run(_launch, q, k, v, out, lse, *plan)
+    context.run(_launch, q, k, v, out, lse, *plan)
     return (out, lse) if return_lse else out
 
 
-@functools.lru_cache(maxsize=1024)
-def _plan(dtype, shape_q, shape_k, strides, addresses, gpu, config, causal, align, scale):
-    """What a launch needs besides tensors. Calls repeat their shapes: worked out once for each.
+_plans = {}  # what a call is like → its plan
 
-    Programs; their tile; the block of k and v that TMA loads, if it does; the kernel's arguments
-    from stride_qb on; and what Triton would compile a kernel for, of all this.
+
+def _plan(q, k, v, scale, causal, align, return_lse):
+    """What a launch needs besides tensors; all that is refused is asked once for calls alike.
+
+    Programs; their tile; shape, strides and block of k and v, if TMA loads them; the kernel's
+    arguments from stride_qb on; and what Triton would compile a kernel for, of all this.
     """
-    (B, H, M, D), (_, Hkv, N, _), (BLOCK_M, BLOCK_N, *_) = shape_q, shape_k, config
+    asked = scale, causal, align, return_lse
+    try:
+        key = (
+            _facts(q), _facts(k), _facts(v), asked, *map(type, asked),  # 1 equals True
+            torch.is_grad_enabled(), peek_interpreter_stack(), forward_ad._current_level,
+            _architecture, _tile_config,
+        )  # fmt: skip
+        return _plans[key]
+    except (AttributeError, KeyError, RuntimeError, TypeError):  # a new one, or no dense tensor
+        for error in _refusals(q, k, v, scale, causal, align, return_lse):
+            raise error from None
+    addresses = [x.data_ptr() % 16 for x in (q, k, v)]
+    q, k, v = (x[(None,) * (4 - x.dim())] for x in (q, k, v))
+    (B, H, M, D), (_, Hkv, N, _), gpu = q.shape, k.shape, _architecture(q.device)
+    config = _tile_config(gpu, q.dtype, D, causal)
+    strides = *q.stride()[:3], *k.stride()[:3], *v.stride()[:3]
     # Without tensor cores the tiles end in registers: pointers bring them there directly.
-    use_tma = gpu in ("sm_90", "sm_100") and dtype != torch.float32 and not any(addresses[:3])
-    use_tma = use_tma and all(step and step * dtype.itemsize % 16 == 0 for step in strides)
+    use_tma = gpu in ("sm_90", "sm_100") and q.dtype != torch.float32 and not any(addresses)
+    use_tma = use_tma and all(step and step * q.itemsize % 16 == 0 for step in strides)
     causal_offset = N - M if align == "bottom_right" else 0
+    scale = D**-0.5 if scale is None else float(scale)
     sizes = (*strides, H, H // Hkv, M, N, causal_offset, scale * LOG2_E.value)
-    masked, exact = causal or N % BLOCK_N != 0, dtype == torch.float32 or scale > 1
-    tile = (BLOCK_M, BLOCK_N, triton.next_power_of_2(D))
+    masked, exact = causal or N % config.BLOCK_N != 0, q.dtype == torch.float32 or scale > 1
+    tile = (*config[:2], triton.next_power_of_2(D))
     warp_specialize = use_tma and config.warp_specialize and not causal  # no loop with a branch
     constants = (D, causal, masked, *tile, use_tma, warp_specialize, exact)
-    kind = dtype, config, constants, *addresses, *[(x == 1, x % 16 == 0, x < 2**31) for x in sizes]
-    block = [1, 1, *tile[1:]] if use_tma else None
-    return triton.cdiv(M, BLOCK_M) * H * B, config, block, (*sizes, *constants), kind
+    rows = [(x.shape, x.stride(), [1, 1, *tile[1:]]) for x in (k, v) if use_tma]
+    kinds = [(x == 1, x % 16 == 0, x < 2**31) for x in sizes]
+    kind = str((q.device, q.dtype, config, constants, addresses, kinds))  # whose hash Python keeps
+    if len(_plans) == 4096:
+        _plans.clear()
+    programs = triton.cdiv(M, config.BLOCK_M) * H * B
+    return _plans.setdefault(key, (programs, config, rows, (*sizes, *constants), kind))
+
+
+def _facts(x):
+    """All that a refusal or a plan may ask of a tensor: one that is not dense has none of it."""
+    memory = x.data_ptr() % 16, x.is_neg(), x.shape, x.stride()
+    return type(x), x.dtype, x.device, x.requires_grad, memory
 
 
 _compiled = {}  # all that Triton compiles a kernel for → the kernel
 
 
-def _launch(q, k, v, out, lse, programs, config, block, arguments, kind):
-    """Launch the kernel on tensors, as a _plan says.
+def _launch(q, k, v, out, lse, programs, config, rows, arguments, kind):
+    """Launch the kernel on tensors, as their plan says.
 
     Triton asks of each argument of each call whether it is the kernel for it that is compiled
     already. That takes longer than the launch, so here a kernel is found by what matters alone.
     """
-    key = q.device, kind, triton.knobs.runtime.debug, triton.knobs.compilation.instrumentation_mode
-    if block:
-        k, v = (Descriptor(x, x.shape, x.stride(), block) for x in (k, v))
+    if q.is_cuda and q.device.index != torch.cuda.current_device():
+        with torch.cuda.device(q.device):
+            return _launch(q, k, v, out, lse, programs, config, rows, arguments, kind)
+    addresses = [x if x is None else x.data_ptr() for x in (q, k, v, out, lse)]
+    run, results = triton.knobs.runtime, [x and x % 16 for x in addresses[3:]]
+    key = kind, *results, run.debug, triton.knobs.compilation.instrumentation_mode
+    if rows:
+        addresses[1:3] = k, v = Rows(k, rows[0]), Rows(v, rows[1])
     kernel = _compiled.get(key)
-    if kernel is not None:
-        kernel[(programs, 1, 1)](q, k, v, out, lse, *arguments)
+    # A profiler's hooks are Triton's to call: each takes time, even where there is nothing to do.
+    hooks = [getattr(x, "calls", True) for x in (run.launch_enter_hook, run.launch_exit_hook)]
+    if kernel is None or any(hooks):
+        options = {"num_warps": config.num_warps, "num_stages": config.num_stages}
+        kernel = _flash_attention_kernel[(programs,)](q, k, v, out, lse, *arguments, **options)
+        # The interpreter has none; AMD's compiler asks how much memory a tensor lies in, too.
+        if kernel is not None and torch.version.hip is None:
+            _compiled[key] = kernel
         return
-    options = {"num_warps": config.num_warps, "num_stages": config.num_stages}
-    kernel = _flash_attention_kernel[(programs,)](q, k, v, out, lse, *arguments, **options)
-    # The interpreter has none; AMD's compiler asks how much memory a tensor lies in, too.
-    if kernel is not None and torch.version.hip is None:
-        _compiled[key] = kernel
+    stream = triton.runtime.driver.active.get_current_stream(q.device.index)
+    about = stream, kernel.function, kernel.packed_metadata, None, None, None
+    kernel.run(programs, 1, 1, *about, *addresses, *arguments)
 
 
-class Descriptor(TensorDescriptor):
-    """A descriptor of a tensor whose strides _plan has looked at."""
+class Rows(TensorDescriptor):
+    """A descriptor; Triton would check it here, which takes longer than all else about it."""
 
-    def __post_init__(self):
-        """Triton would check it again here, which takes longer than all else about it."""
+    def __init__(self, base, layout):
+        self.base, (self.shape, self.strides, self.block_shape) = base, layout
 
 
 @functools.cache
@@ -300,8 +329,7 @@ DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 
 def _refusals(q, k, v, scale, causal, align, return_lse):
     """What the kernel cannot do, in order: which argument, what came, what is allowed."""
-    functorch, forward_ad = torch._C._functorch, torch.autograd.forward_ad
-    if functorch.peek_interpreter_stack() or forward_ad._current_level >= 0:
+    if peek_interpreter_stack() or forward_ad._current_level >= 0:
         yield TypeError("torch.func cannot see into a kernel; allowed: batch dimensions, autograd")
     for name, x in (("q", q), ("k", k), ("v", v)):
         if not isinstance(x, torch.Tensor) or x.is_nested or x.layout != torch.strided:

@@ -365,8 +365,11 @@ def _with_variant(launcher, chosen):
     """The launcher (the page's, or a variant of it) with this Variant and not its table's."""
     names = launcher.__globals__
 
+    def choose(*_):  # one function for all calls: a launcher knows its plans by it
+        return chosen
+
     def launch(*tensors, **options):
-        table, names["_variant"] = names["_variant"], lambda *_: chosen
+        table, names["_variant"] = names["_variant"], choose
         try:
             return launcher(*tensors, **options)
         finally:
@@ -512,16 +515,18 @@ def host_parts(q, k, v):
     with patch.object(kernel, "_launch", lambda *launch: given.append(launch)):
         hopper_attention(q, k, v)
 
-    block = given[0][0].blocks[1]
+    asked = q, k, v, None, False, "bottom_right", False
+    _, rows = kernel._plan_of(*asked)
 
     def found_by_triton():
         kernel._compiled.clear()
         kernel._launch(*given[0])
 
     return {
-        "refusals": lambda: [*kernel._refusals(q, k, v, None, False, "bottom_right", False)],
+        "refusals": lambda: [*kernel._refusals(*asked)],
+        "their looking up": lambda: kernel._plan_of(*asked),
         "memory for the result": lambda: torch.empty_like(q),
-        "four descriptors": lambda: [kernel._describe(x, block) for x in (q, k, v, q)],
+        "four descriptors": lambda: [kernel.Rows(q, layout) for layout in rows],
         "launch": lambda: kernel._launch(*given[0]),
         ASKED: found_by_triton,
     }

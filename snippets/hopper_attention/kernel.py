@@ -5,7 +5,6 @@ Run it alone: `python kernel.py` checks it against PyTorch there, and times both
 Part of *Attention, Measured*, MIT license. Needs torch >= 2.11 and triton >= 3.6.
 """
 
-import contextlib
 import functools
 import math
 import numbers
@@ -13,6 +12,8 @@ from typing import Any, NamedTuple
 
 import torch
 import triton
+from torch._C._functorch import peek_interpreter_stack
+from torch.autograd import forward_ad
 from triton.compiler import CompiledKernel
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
@@ -646,22 +647,50 @@ def hopper_attention(q, k, v, *, scale=None, causal=False, align="bottom_right",
     Raises:
         TypeError, ValueError: what is refused and what would be allowed, before any launch.
     """
-    for error in _refusals(q, k, v, scale, causal, align, return_lse):
-        raise error
+    plan, rows = _plan_of(q, k, v, scale, causal, align, return_lse)
     out = torch.empty_like(q, memory_format=torch.contiguous_format)
     lse = torch.empty(q.shape[:-1], dtype=torch.float32, device=q.device) if return_lse else None
-    if q.dim() < 4:
-        q, k, v = (x[(None,) * (4 - x.dim())] for x in (q, k, v))
+    descriptors = [Rows(x, layout) for x, layout in zip((q, k, v, out), rows, strict=True)]
+    _launch(plan, *descriptors, lse)
+    return (out, lse) if return_lse else out
+
+
+_plans = {}  # what a call is like → its Plan, and the layouts for Rows of q, k, v and out
+
+
+def _plan_of(q, k, v, scale, causal, align, return_lse):
+    """What is in _plans; all that is refused is asked once for calls alike."""
+    asked = scale, causal, align, return_lse
+    try:
+        key = (
+            _facts(q), _facts(k), _facts(v), asked, *map(type, asked),  # 1 equals True
+            torch.is_grad_enabled(), peek_interpreter_stack(), forward_ad._current_level,
+            _multiprocessors, _variant,
+        )  # fmt: skip
+        return _plans[key]
+    except (AttributeError, KeyError, RuntimeError, TypeError):  # a new one, or no dense tensor
+        for error in _refusals(q, k, v, scale, causal, align, return_lse):
+            raise error from None
+    q, k, v = (x[(None,) * (4 - x.dim())] for x in (q, k, v))
     (B, H, M, D), (_, Hkv, N, _) = q.shape, k.shape
     scale = D**-0.5 if scale is None else float(scale)
     programs = _multiprocessors(q.device)
     variant = _variant(D, causal, M, N, B * H, B * Hkv, programs)
     plan = _plan(q.shape, k.shape, q.dtype, variant, programs, causal, align, scale)
-    tensors = q, k, v, out.view(B * H, M, D)
-    descriptors = [_describe(x, block) for x, block in zip(tensors, plan.blocks, strict=True)]
-    with _device_of(q):
-        _launch(plan, *descriptors, lse)
-    return (out, lse) if return_lse else out
+    layouts = [(x.shape, x.stride()) for x in (q, k, v)] + [((B * H, M, D), (M * D, D, 1))]
+    rows = [
+        (*layout, block, ROWS_LAYOUT[len(block)])
+        for layout, block in zip(layouts, plan.blocks, strict=True)
+    ]
+    if len(_plans) == 4096:
+        _plans.clear()
+    return _plans.setdefault(key, (plan, rows))
+
+
+def _facts(x):
+    """All that a refusal or a plan may ask of a tensor: one that is not dense has none of it."""
+    memory = x.data_ptr() % 16, x.is_neg(), x.shape, x.stride()
+    return type(x), x.dtype, x.device, x.requires_grad, memory
 
 
 @functools.lru_cache(maxsize=1024)
@@ -699,7 +728,7 @@ class Plan(NamedTuple):
     blocks: tuple  # what a copy by TMA moves of q, k, v and out: [1, …, rows, D]
     sizes: tuple  # the kernel's parameters from H to scale_log2
     constants: tuple  # from CAUSAL on: a kernel is compiled for each set of them, and ...
-    kind: tuple  # ... for each dtype and D
+    kind: str  # ... for each dtype and D
 
 
 @functools.lru_cache(maxsize=1024)
@@ -716,7 +745,9 @@ def _plan(shape_q, shape_k, dtype, variant, programs, causal, align, scale):
     constants = causal, masked, *variant._replace(EXACT=scale > 1), *REGISTERS[variant.CONSUMERS]
     rows, keys = [CONSUMER_M.value, D], [1, 1, BLOCK_N.value, D]
     blocks = [1, 1, *rows], keys, keys, [1, *rows]
-    return Plan(min(programs, -(-total // step)), blocks, sizes, constants, (dtype, D, constants))
+    return Plan(
+        min(programs, -(-total // step)), blocks, sizes, constants, str((dtype, D, constants))
+    )
 
 
 _compiled = {}  # all that Triton compiles a kernel for → the kernel
@@ -729,29 +760,24 @@ def _launch(plan, *tensors):
     already. That takes longer than the launch, so here a kernel is found by what matters alone.
     No size matters: the kernel is not specialized on any.
     """
-    lse = tensors[-1]
-    key = (
-        tensors[0].base.device,
-        plan.kind,
-        triton.knobs.runtime.debug,
-        triton.knobs.compilation.instrumentation_mode,
-        lse if lse is None else lse.data_ptr() % 16,
-    )
+    (*_, lse), base = tensors, tensors[0].base
+    if base.is_cuda and base.device.index != torch.cuda.current_device():
+        with torch.cuda.device(base.device):
+            return _launch(plan, *tensors)
+    run, result = triton.knobs.runtime, lse if lse is None else lse.data_ptr() % 16
+    key = base.device, plan.kind, result, run.debug, triton.knobs.compilation.instrumentation_mode
     arguments = *tensors, *plan.sizes, *plan.constants
     kernel = _compiled.get(key)
-    if kernel is not None:
-        kernel[(plan.programs, 1, 1)](*arguments)
+    # A profiler's hooks are Triton's to call: each takes time, even where there is nothing to do.
+    hooks = [getattr(x, "calls", True) for x in (run.launch_enter_hook, run.launch_exit_hook)]
+    if kernel is None or any(hooks):
+        kernel = _hopper_attention_kernel[(plan.programs,)](*arguments)
+        if isinstance(kernel, CompiledKernel):
+            _compiled[key] = kernel
         return
-    kernel = _hopper_attention_kernel[(plan.programs,)](*arguments)
-    if isinstance(kernel, CompiledKernel):
-        _compiled[key] = kernel
-
-
-def _device_of(x):
-    """A context in which kernels are launched where x is; mostly they are in any case."""
-    if not x.is_cuda or x.device.index == torch.cuda.current_device():
-        return contextlib.nullcontext()
-    return torch.cuda.device(x.device)
+    stream = triton.runtime.driver.active.get_current_stream(base.device.index)
+    about = stream, kernel.function, kernel.packed_metadata, None, None, None
+    kernel.run(plan.programs, 1, 1, *about, *arguments)
 
 
 @functools.cache
@@ -767,19 +793,18 @@ ROWS_LAYOUT = {
 
 
 class Rows(TensorDescriptor):
-    """A descriptor of a tensor in which _refusals has found nothing."""
+    """A descriptor; Triton would check it here, which takes longer than all else about it."""
 
-    def __post_init__(self):
-        """Triton would check it again here, which takes longer than all else about it."""
+    def __init__(self, base, layout):
+        self.base, (self.shape, self.strides, self.block_shape, self.layout) = base, layout
 
 
 def _describe(x, block):
     """What TMA needs to move a block of x, some rows of a head: it stops where the head ends."""
-    return Rows(x, x.shape, x.stride(), block, ROWS_LAYOUT[len(block)])
+    return Rows(x, (x.shape, x.stride(), block, ROWS_LAYOUT[len(block)]))
 
 
 DTYPES = (torch.float16, torch.bfloat16)
-_accepted = set()  # shapes, strides and all else of calls in which nothing was refused
 
 
 @functools.cache
@@ -789,8 +814,7 @@ def _capability(device):
 
 def _refusals(q, k, v, scale, causal, align, return_lse):
     """What the kernel cannot do, in order: which argument, what came, what is allowed."""
-    functorch, forward_ad = torch._C._functorch, torch.autograd.forward_ad
-    if functorch.peek_interpreter_stack() or forward_ad._current_level >= 0:
+    if peek_interpreter_stack() or forward_ad._current_level >= 0:
         yield TypeError("torch.func cannot see into a kernel; allowed: batch dimensions, autograd")
     for name, x in (("q", q), ("k", k), ("v", v)):
         if not isinstance(x, torch.Tensor) or x.is_nested or x.layout != torch.strided:
@@ -805,19 +829,11 @@ def _refusals(q, k, v, scale, causal, align, return_lse):
         yield TypeError(f"scale is {scale!r:.40}; allowed: a number or None")
     if scale is not None and not scale >= 2.0**-64 <= 1 / scale:  # float16 cannot hold 2.0**64
         yield ValueError(f"scale is {scale!r:.40}; allowed: 2^-64 to 2^64")
-    problem = tuple((x.shape, x.stride(), x.dtype, x.device, x.is_neg()) for x in (q, k, v))
-    problem += tuple((x.data_ptr() % 16, x.requires_grad) for x in (q, k, v))
-    problem += (torch.is_grad_enabled(),)
-    if problem in _accepted:  # nothing of what follows can have changed
-        return
     yield from _layout_refusals(q, k, v)
-    if len(_accepted) == 4096:
-        _accepted.clear()
-    _accepted.add(problem)
 
 
 def _layout_refusals(q, k, v):
-    """The same of dtypes, shapes, strides and device: asked once for each problem."""
+    """The same of dtypes, shapes, strides and device."""
     for name, x in (("q", q), ("k", k), ("v", v)):
         if x.dtype not in DTYPES:
             yield TypeError(f"{name} is {x.dtype}; allowed: {DTYPES}")

@@ -235,7 +235,7 @@ def test_splits_are_planned_for_the_keys_in_the_window(monkeypatch):
     q, k = ones(1, 2, 3, 16), ones(1, 1, 1, 16).expand(1, 1, 300_000, 16)
     for left, batch_invariant in itertools.product((None, 0, 127, 2_000), (False, True)):
         asked = []
-        monkeypatch.setattr(kernel, "_launch", lambda _, n, *given, x=asked, **how: x.append(n))
+        monkeypatch.setattr(kernel, "_launch", lambda *given, x=asked: x.append(given[2]))
         decode_attention(q, k, k, window=(left, 0), batch_invariant=batch_invariant)
         programs[left, batch_invariant] = asked[0]
     assert [programs[left, True] for left in (None, 0, 127, 2_000)] == [293, 2, 2, 3]
@@ -480,9 +480,9 @@ def test_what_is_launched_depends_on_no_length():
     asked = []
     launch = kernel._launch
 
-    def watch(kernel_, programs, tensors, sizes, constants, **options):
-        asked.append((programs, sizes[:], constants))
-        return launch(kernel_, programs, tensors, sizes, constants, **options)
+    def watch(kernel_, tensors, *plan):
+        asked.append(plan)
+        return launch(kernel_, tensors, *plan)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(kernel, "_launch", watch)
@@ -774,9 +774,22 @@ REFUSED = {
 @pytest.mark.parametrize("case", REFUSED)
 def test_refusals(case, monkeypatch):
     changed, error = REFUSED[case]
-    monkeypatch.setattr(kernel, "_launch", None)  # a launch would be a TypeError of another text
     usual = {"q": ones(2, 4, 1, 16), "k_cache": ones(2, 2, 40, 16), "v_cache": ones(2, 2, 40, 16)}
+    decode_attention(**usual)  # one like it is known
+    monkeypatch.setattr(kernel, "_launch", None)  # a launch would be a TypeError of another text
     assert_refused(error, decode_attention, **usual | changed)
+
+
+def test_an_option_is_refused_though_one_that_equals_it_is_known(monkeypatch):
+    tensors = ones(2, 4, 1, 16), ones(2, 2, 40, 16), ones(2, 2, 40, 16)
+    known = {"window": (1, 0), "num_splits": 1, "max_seqlen": 1, "scale": 1.0, "return_lse": False}
+    decode_attention(*tensors, **known)
+    monkeypatch.setattr(kernel, "_launch", None)
+    for name, x in known.items():
+        equal = (True, False) if name == "window" else 0 if x is False else True
+        assert equal == x
+        with pytest.raises((TypeError, ValueError), match=f"{name} is"):
+            decode_attention(*tensors, **known | {name: equal})
 
 
 def test_float8_is_refused_where_no_instruction_converts_it(monkeypatch):

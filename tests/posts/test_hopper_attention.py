@@ -573,7 +573,7 @@ REFUSED = {
 
 @pytest.fixture
 def nothing_is_launched(monkeypatch):
-    monkeypatch.setattr(kernel, "_accepted", set())  # other GPUs took the same tensors
+    monkeypatch.setattr(kernel, "_plans", {})  # other GPUs took the same tensors
     monkeypatch.setattr(kernel, "_hopper_attention_kernel", None)  # a launch would be a TypeError
 
 

@@ -505,15 +505,16 @@ _plans = {}  # what a call is like → its plan
 
 
 def _decode_plan(
-    q, k_cache, v_cache, lens, table, more, longest, num_splits, invariant, lse, scale, window
-):
+    q, k_cache, v_cache, lens, table, more,
+    longest, num_splits, batch_invariant, lse, scale, window,
+):  # fmt: skip
     """What launches need besides tensors; all that is refused is asked once for calls alike.
 
     How much the splits leave behind; programs, arguments, options and kind of the kernel that
     computes them, and of the one that combines them, if there are several.
     """
     tensors = q, k_cache, v_cache, lens, table, *more.values()
-    asked = (longest, num_splits, invariant, lse, scale, window)
+    asked = (longest, num_splits, batch_invariant, lse, scale, window)
     try:
         key = (
             *[x if x is None else _facts(x) for x in tensors],
@@ -531,12 +532,12 @@ def _decode_plan(
     page, capacity, steps = _layout(k_cache, v_cache, lens, table)
     gpu, keys, (left, _) = _device_facts(q.device), longest or capacity, window or (None, None)
     # What can be seen; and as a batch-invariant split begins at a multiple, what lies before it.
-    keys = min(keys, keys if left is None else left + M + (SPLIT_KEYS - 1) * invariant)
-    work = (q.dtype, B * Hkv, M * H // Hkv, D, page, keys, num_splits, invariant)
+    keys = min(keys, keys if left is None else left + M + (SPLIT_KEYS - 1) * batch_invariant)
+    work = (q.dtype, B * Hkv, M * H // Hkv, D, page, keys, num_splits, batch_invariant)
     tile, BLOCK_M, BLOCK_D, programs, _, splits, early = _plan(gpu, *work)
     sizes = (
         *q.stride(), *steps, Hkv, H // Hkv, M, capacity, blocks, splits,
-        SPLIT_KEYS if invariant else 0,
+        SPLIT_KEYS if batch_invariant else 0,
         (D**-0.5 if scale is None else float(scale)) * LOG2_E.value,
     )  # fmt: skip
     where = q.device, q.dtype, k_cache.dtype

@@ -119,8 +119,8 @@ MUTANTS = [
     ),
     Mutant(
         "huge scores scaled first",
-        "dtype == torch.float32 or scale > 1",
-        "dtype == torch.float32",
+        "q.dtype == torch.float32 or scale > 1",
+        "q.dtype == torch.float32",
         "A multiply-add subtracts a maximum that was rounded: huge scores end in NaN or zeros.",
     ),
     Mutant(

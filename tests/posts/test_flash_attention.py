@@ -359,7 +359,7 @@ def test_up_to_a_scale_of_one_scores_may_reach_the_limit(sign, scale):
 @with_sixteen_bits_and_more
 def test_huge_scores_must_be_scaled_last(dtype):
     """What a GPU makes of them otherwise; the interpreter alone would not see it."""
-    first = variant("flash_attention", [("dtype == torch.float32 or scale > 1", "False")])
+    first = variant("flash_attention", [("q.dtype == torch.float32 or scale > 1", "False")])
     on_huge_scores(first, *around(22, torch.float16))
     with pytest.raises(AssertionError):
         on_huge_scores(first, *around(60, dtype))

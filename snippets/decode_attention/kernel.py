@@ -520,7 +520,7 @@ def _decode_plan(
             *[x if x is None else _facts(x) for x in tensors],
             asked, *map(type, (*asked, *(window or ()))),  # 1 equals True
             torch.is_grad_enabled(), peek_interpreter_stack(), forward_ad._current_level,
-            _device_facts,
+            _device_facts, INTERPRETED,
         )  # fmt: skip
         return _plans[key]
     except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as new_or_wrong:

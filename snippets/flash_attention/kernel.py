@@ -232,7 +232,7 @@ def _plan(q, k, v, scale, causal, align, return_lse):
         key = (
             _facts(q), _facts(k), _facts(v), asked, *map(type, asked),  # 1 equals True
             torch.is_grad_enabled(), peek_interpreter_stack(), forward_ad._current_level,
-            _architecture, _tile_config,
+            _architecture, _tile_config, INTERPRETED,
         )  # fmt: skip
         return _plans[key]
     except (AttributeError, KeyError, RuntimeError, TypeError):  # a new one, or no dense tensor

@@ -120,9 +120,9 @@ def _argument(x: Any) -> Any:
         return Pointer(x.view(-1))
     if hasattr(x, "block_shape"):  # a descriptor
         size = SimpleNamespace(nbytes=x.base.element_size() * math.prod(x.block_shape))
-        base, block = x.base.as_strided(x.shape, x.strides), list(x.block_shape)
+        block = list(x.block_shape)
         return SimpleNamespace(
-            base=base, block_shape=block, dtype=base.dtype, layout=None, block_type=size
+            base=x.base, block_shape=block, dtype=x.base.dtype, layout=None, block_type=size
         )
     return Scalar(x) if isinstance(x, int) and not isinstance(x, bool) else x
 

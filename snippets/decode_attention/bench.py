@@ -6,6 +6,7 @@ from unittest.mock import patch
 
 import torch
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
+from torch.nn.functional import scaled_dot_product_attention
 
 from snippets._lab.judge.mutants import variant
 from snippets._lab.measure import ceilings
@@ -390,6 +391,35 @@ def tokens(lab):
                 per_second=4e12,
             ),
         }
+
+
+@measured_on("gpu")
+def float8(lab):
+    """The same cache in bfloat16 and in float8, a scale for each head, and a window of 1,024 keys.
+
+    Beside each time how far the first sequence is from float64 of the bfloat16 cache, as a norm.
+    """
+    lengths = {"batch": [4, 16, 64], "N": [16_384, 65_536]}
+    for case in lab.each(dtype=["bfloat16"], D=[128], group=[4], **lengths):
+        cache = full(case)
+        scales = [x.abs().amax((0, 2, 3)).float() / 448 for x in cache[1:3]]
+        small = [torch.empty_like(x, dtype=torch.float8_e4m3fn) for x in cache[1:3]]
+        named_scales = dict(zip(("k_scale", "v_scale"), scales, strict=True))
+        cache_append(*cache[1:3], *small, cache.lengths, **named_scales)
+        small = cache._replace(k=small[0], v=small[1], **named_scales)
+        calls = {OURS: decode(cache), f"{OURS}:float8": decode(small)}
+        exact = (x[:1].double() for x in cache[:3])
+        want = scaled_dot_product_attention(*exact, enable_gqa=True)
+        off = {x: float((call()[:1] - want).norm() / want.norm()) for x, call in calls.items()}
+        calls[f"{OURS}:window"] = decode(cache, window=(1_023, 0))
+        for row in lab.time(case, calls, **work(case)):
+            name = row["implementation"]
+            seen = work(case, [1_024] * case["batch"]) if name not in off else {}
+            if name == f"{OURS}:float8":
+                seen = {"bytes_compulsory": row["bytes_compulsory"] - kv_bytes(case) // 2}
+            yield row | seen | ({"off": off[name]} if name in off else {})
+        del cache, small, calls, exact, want
+        torch.cuda.empty_cache()
 
 
 def uneven(kind, B, N):

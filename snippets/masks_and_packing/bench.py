@@ -1,15 +1,19 @@
 """What the page of masks_and_packing measures: one function for each result."""
 
 import functools
+import itertools
 from unittest.mock import patch
 
 import torch
+from torch.nn.attention.flex_attention import AuxRequest, create_block_mask, flex_attention
+from torch.nn.attention.varlen import varlen_attn
 
-from snippets._lab.judge.oracle import make_qkv
-from snippets._lab.measure.competitors import resolve
+from snippets._lab.judge.oracle import NumericalMismatch, make_qkv
+from snippets._lab.measure.competitors import PACKAGES, own_layout, resolve
+from snippets._lab.measure.session import why_not
 from snippets._lab.rooms import measured_on
 
-from . import checks, kernel
+from . import backward, checks, kernel
 from .backward import masks_and_packing_backward
 from .kernel import masks_and_packing
 
@@ -96,25 +100,221 @@ def code(lab):
         yield case | row
 
 
+HEADS = {64: 32, 128: 16}  # D → heads: as many numbers in a row
+PARTS = ["forward", "backward"]
+# As many tokens: sequences that are alike, and a long one beside many of one token.
+LENGTHS = {"packed": [4096] * 16, "one long": [60_000] + [1] * 5_536}
+FLEX, VARLEN, FA4 = "torch:flex", "torch:varlen", "flash_attention_4"
+
+
 @measured_on("gpu")
 def windows(lab):
-    """Time over the window, causal, beside FlexAttention, whose mask is built before."""
-    for case in lab.each(dtype=["bfloat16"], D=[64, 128], heads=[16], N=[16384], causal=[True]):
-        for size in (256, 1024, 4096, 16384):
-            variants = {
-                OURS: functools.partial(masks_and_packing, causal=True, window=(size - 1, None)),
-                "torch:flex": flex(size, case["N"]),
-            }
-            for row in lab.time_attention(case, [PLAIN], variants):
-                yield row | {"window": size}
+    """Causal windows, beside the plain kernels on sequences twice as long as the window.
+
+    Those have as many tokens and about as many tiles: `scores` is how many these hold.
+    """
+    torch._dynamo.reset()  # beyond its limit of recompilations it would fall back to eager
+    for case in lab.each(dtype=["bfloat16"], D=[64, 128], window=[256, 1024, 4096], part=PARTS):
+        size, D, N = case["window"], case["D"], 16_384
+        given = tensors(1, HEADS[D], N, D)
+        short = [x.view(1, -1, 2 * size, D) for x in given]
+        own = {OURS: (given, {"window": (size - 1, None)}), PLAIN: (short, {})}
+        seen = in_window(size)
+        yield from building(lab, case, seen, N)
+        rivals = {FLEX: functools.partial(flex, seen, N), FA4: functools.partial(fa4, size)}
+        for row in timed(lab, case, own, rivals):
+            rows, width = (2 * size,) * 2 if row["implementation"] == PLAIN else (N, size)
+            if "flops" in row:
+                heads = HEADS[D] * N // rows
+                row["flops"] *= heads * pairs(rows, width)
+                row["scores"] = heads * computed(rows, width, D, case["part"])
+            yield row
 
 
-def flex(size, N):
-    """FlexAttention, compiled, with a causal window."""
-    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+@measured_on("gpu")
+def prices(lab):
+    """What each option costs, beside the plain kernels on the same sequences, causal.
 
-    def seen(b, h, m, n):
-        return (n <= m) & (n > m - size)
+    Of a long sequence and many of one token, the plain kernels get the long one alone.
+    """
+    torch._dynamo.reset()
+    names = ["sinks", "soft cap", "bias", *LENGTHS]
+    for case in lab.each(dtype=["bfloat16"], D=[64, 128], option=names, part=PARTS):
+        D, lengths = case["D"], LENGTHS.get(case["option"])
+        heads, batch, L = HEADS[D], 4, 4096
+        if lengths:
+            heads, batch, L = heads // 4, lengths.count(lengths[0]), lengths[0]
+            given = tensors(1, heads, sum(lengths), D)
+            plain = [
+                x[0, :, : batch * L].view(heads, batch, L, D).transpose(0, 1).contiguous()
+                for x in given
+            ]
+            given = [x[0].transpose(0, 1).contiguous() for x in given]
+            yield from building(lab, case, in_sequence(lengths), sum(lengths))
+        else:
+            given = plain = tensors(batch, heads, L, D)
+        options, rivals = of_option(case["option"], heads, L)
+        own = {OURS: (given, options), PLAIN: (plain, {})}
+        if case["option"] == "bias" and case["part"] == "backward":
+            own[f"{OURS}, its gradient too"] = given, options | {"want_grad_bias": True}
+        for row in timed(lab, case, own, rivals):
+            if "flops" in row:
+                row["flops"] *= heads * batch * pairs(L, L)
+            yield row
 
+
+def tensors(*sizes):
+    """q, k, v and the gradient for the output: [B, H, N, D]."""
+    B, H, N, D = sizes
+    q, k, v = make_qkv(B, H, N=N, D=D, dtype=torch.bfloat16, device="cuda")
+    return q, k, v, torch.randn_like(q)
+
+
+def pairs(N, window):
+    """Of N queries and keys those that see each other, with a causal window."""
+    return N * window - window * (window - 1) // 2
+
+
+def computed(N, window, D, part):
+    """How many scores the tiles hold that a causal window visits; backward, of seven products."""
+    gpu, dtype = kernel._architecture(torch.device("cuda")), torch.bfloat16
+    tiles = [(kernel._tile_config(gpu, dtype, D, branches=True), 7)]
+    if part == "backward":
+        tiles = zip(backward._tiles(gpu, dtype, D, causal=True), (4, 3), strict=True)
+    found = 0
+    for (block_m, block_n, *_), products in tiles:
+        for first in range(0, N, block_m):
+            begin, end = max(first - window + 1, 0) // block_n, -(-(first + block_m) // block_n)
+            found += products * (end - begin) * block_m * block_n
+    return found // 7
+
+
+def timed(lab, case, own, rivals):
+    """Rows of ours and the plain kernels, by name their tensors and options, and of the others.
+
+    Their FLOPs are those of one query and one key.
+    """
+    launchers = {OURS: (masks_and_packing, masks_and_packing_backward)}
+    launchers[PLAIN] = resolve("flash_attention"), resolve("flash_backward")
+    calls = {}
+    for name, (given, options) in own.items():
+        forward, gradients = launchers[name.partition(",")[0]]
+        said = {x: options[x] for x in options if x != "want_grad_bias"}
+        call = functools.partial(forward, *given[:3], causal=True, return_lse=True, **said)
+        if case["part"] == "backward":
+            q, k, v, grad_out = given
+            call = functools.partial(gradients, q, k, v, *call(), grad_out, causal=True, **options)
+        calls[name] = call
+    given, want = own[OURS][0], calls[OURS]()
+    for name, make in rivals.items():
+        try:
+            calls[name] = agreeing(want, rival(name, make(), case["part"], *given))
+        except Exception as error:  # noqa: BLE001 - what is missing or wrong is named in its row
+            yield {"implementation": name, **case, "error": why_not(error)}
+    products, moved = (4, 4) if case["part"] == "forward" else (10, 8)
+    size = moved * given[0].numel() * given[0].element_size()
+    yield from lab.time(case, calls, flops=products * case["D"], bytes_compulsory=size)
+
+
+def rival(name, attend, part, *given):
+    """A call of somebody else's attention, on tensors that lie as its authors have them."""
+    if given[0].dim() == 4:
+        given = own_layout(name, *given)
+    elif name == FLEX:
+        given = [x.transpose(0, 1)[None].contiguous() for x in given]
+    *leaves, grad_out = (x.detach() for x in given)
+    leaves = [x.requires_grad_() for x in leaves]
+    if part == "forward":
+        return functools.partial(attend, *leaves)
+    return functools.partial(
+        torch.autograd.grad, attend(*leaves), leaves, grad_out, retain_graph=True
+    )
+
+
+def agreeing(want, call):
+    """The call, if it finds what is wanted: both round to 16 bits."""
+    found = call()
+    for x, y in zip(found if isinstance(found, tuple) else (found,), want, strict=False):
+        x = x[0].transpose(0, 1) if x.dim() > y.dim() else x
+        share = ((x - y).double().norm() / y.double().norm()).item()
+        if not share <= 0.02:  # written so that NaN fails
+            raise NumericalMismatch(f"{share:.1%} off")
+    return call
+
+
+def in_window(size):
+    """A causal window as FlexAttention wants it; a tensor, so that it is compiled once."""
+    size = torch.tensor(size, device="cuda")
+    return lambda b, h, m, n: (n <= m) & (n > m - size)
+
+
+def in_sequence(lengths):
+    """The same of packed sequences, causal."""
+    own = torch.arange(len(lengths)).repeat_interleave(torch.tensor(lengths)).int().cuda()
+    return lambda b, h, m, n: (own[m] == own[n]) & (n <= m)
+
+
+def building(lab, case, seen, N):
+    """What it costs to build FlexAttention's mask, once for all kinds of call."""
+    if case["part"] == "forward" and case["D"] == 128:
+        call = functools.partial(create_block_mask, seen, None, None, N, N, device="cuda")
+        yield from lab.time(case, {f"{FLEX}, its mask": call}, flops=0, bytes_compulsory=0)
+
+
+def flex(seen, N, score_mod=None, sinks=None):
+    """FlexAttention, compiled; its mask is built here, before the clock starts."""
     mask = create_block_mask(seen, None, None, N, N, device="cuda")
-    return functools.partial(torch.compile(flex_attention), block_mask=mask)
+    attend = flex_attention if sinks is None else flex_with_sinks
+    more = {} if sinks is None else {"sinks": sinks}
+    compiled = torch.compile(attend, dynamic=False)
+    return functools.partial(compiled, score_mod=score_mod, block_mask=mask, **more)
+
+
+def flex_with_sinks(q, k, v, sinks, **options):
+    """It has no sinks: they are applied afterward, by the logsumexp."""
+    out, sums = flex_attention(q, k, v, return_aux=AuxRequest(lse=True), **options)
+    return out * torch.sigmoid(sums.lse - sinks[:, None])[..., None].to(out.dtype)
+
+
+def fa4(size=None, ends=None, longest=None):
+    """FlashAttention-4, causal: of a window, or packed."""
+    if ends is not None:
+        attend = PACKAGES[FA4].function("flash_attn_varlen_func")
+        most = {"max_seqlen_q": longest, "max_seqlen_k": longest}
+        said = {"cu_seqlens_q": ends, "cu_seqlens_k": ends, "causal": True}
+        return lambda *given: first(attend(*given, **said, **most))
+    attend = PACKAGES[FA4].function()
+    return lambda *given: first(
+        attend(*(x.transpose(1, 2) for x in given), causal=True, window_size=(size - 1, 0))
+    ).transpose(1, 2)
+
+
+def first(found):
+    """The output, which may come with statistics."""
+    return found[0] if isinstance(found, tuple) else found
+
+
+def of_option(name, heads, L):
+    """An option of ours at this many heads; and what makes the others that have it, by name."""
+
+    def causal(b, h, m, n):
+        return n <= m
+
+    if name in LENGTHS:
+        lengths = LENGTHS[name]
+        ends = torch.tensor([0, *itertools.accumulate(lengths)], dtype=torch.int32, device="cuda")
+        packed = {"cu_seq_q": ends, "cu_seq_k": ends, "max_q": L, "max_k": L}
+        return {"cu_seqlens_q": ends, "cu_seqlens_k": ends}, {
+            FLEX: functools.partial(flex, in_sequence(lengths), sum(lengths)),
+            VARLEN: lambda: functools.partial(varlen_attn, **packed, window_size=(-1, 0)),
+            FA4: functools.partial(fa4, ends=ends, longest=L),
+        }
+    if name == "sinks":
+        sinks = torch.linspace(-1, 3, heads, device="cuda")
+        return {"sinks": sinks}, {FLEX: functools.partial(flex, causal, L, sinks=sinks)}
+    if name == "soft cap":
+        capped = lambda s, b, h, m, n: 30 * torch.tanh(s / 30)  # noqa: E731
+        return {"softcap": 30.0}, {FLEX: functools.partial(flex, causal, L, capped)}
+    bias = torch.randn(1, heads, L, L, dtype=torch.bfloat16, device="cuda")
+    biased = lambda s, b, h, m, n: s + bias[0, h, m, n]  # noqa: E731
+    return {"bias": bias}, {FLEX: functools.partial(flex, causal, L, biased)}

@@ -2,12 +2,14 @@
 
 from snippets._lab.draw import charts
 from snippets._lab.draw.charts import Series, View
+from snippets._lab.draw.comparison import Comparison
 from snippets._lab.draw.figure import Figure
-from snippets._lab.draw.rows import TIME, field, only, pick, values
+from snippets._lab.draw.rows import RATE, TIME, field, only, pick, values
 from snippets._lab.draw.tables import columns
-from snippets._lab.draw.units import percent, ratio, thousands
+from snippets._lab.draw.units import between, percent, ratio, thousands
 
 OURS, PLAIN, FLEX = "masks_and_packing", "flash_attention", "torch:flex"
+VARLEN, PARTS = "torch:varlen", ("forward", "backward")
 PAGE = "docs/posts/masks_and_packing.md"
 
 
@@ -86,11 +88,78 @@ def code(results):
 
 def windows(results):
     rows = results[0].rows
-    widths = values(rows, "D")
-    panels = [View(f"D {D}", {"D": D}) for D in widths]
+    beside = Comparison(rows, OURS, [FLEX, PLAIN], ("D", "window", "part"))
+    tiles = _a_score(beside)
+    mask = _of_mask(rows, window=1024)
     return Figure(
-        finding="Time over the window, beside FlexAttention and the plain causal kernel.",
-        caption="bfloat16, causal, 16 heads, both axes logarithmic: down is faster. FlexAttention "
-        "is compiled, and its mask was built before.",
-        plot=charts.lines(results, [OURS, FLEX, PLAIN], "window", TIME, panels, columns=2),
+        finding=f"With windows the kernel is {beside[FLEX].between()} times as fast as "
+        f"FlexAttention ({beside[FLEX].verdicts()}).",
+        caption="bfloat16, causal, 16,384 tokens, 2,048 numbers in a row of all heads, both axes "
+        "logarithmic: down is faster. flash_attention and its backward compute sequences twice as "
+        "long as the window, which have about as many tiles. FlexAttention is compiled, and its "
+        "mask was built before.",
+        plot=charts.lines(
+            results,
+            [OURS, FLEX, Series(PLAIN, "plain kernels, short sequences")],
+            "window",
+            TIME,
+            [
+                View(f"D {D}, {part}", {"D": D, "part": part})
+                for D in values(rows, "D")
+                for part in PARTS
+            ],
+            columns=2,
+        ),
+        numbers={
+            "flex": beside[FLEX].between(),
+            "tiles": between(tiles),
+            "mask": TIME.text(mask),
+        },
+        claims={
+            f"{PAGE}: faster than FlexAttention": min(beside[FLEX].values()) > 1,
+        },
+    )
+
+
+def _a_score(beside):
+    """In each case, how many times as fast a score of a visited tile is as the plain kernels'."""
+    return [
+        gain * beside.row(OURS, case)["scores"] / beside.row(PLAIN, case)["scores"]
+        for case, gain in beside[PLAIN].items()
+    ]
+
+
+def _of_mask(rows, **case):
+    return only(rows, implementation=f"{FLEX}, its mask", **case)
+
+
+def prices(results):
+    rows = results[0].rows
+    names = values(rows, "option")
+    beside = Comparison(rows, OURS, [PLAIN, FLEX, VARLEN], ("D", "option", "part"))
+    cost = {name: beside[PLAIN].where(option=name) for name in names}
+    return Figure(
+        finding="...",
+        caption="bfloat16, causal, D 128: FLOPs of the visible scores over the time. Four "
+        "sequences of 4096 tokens; *packed*: 16 of them, with a quarter of the heads; *one long*: "
+        "one of 60,000 tokens beside 5,536 of a single token, as many in all. The plain kernels "
+        "get the same sequences, or the long one alone.",
+        plot=charts.bars(
+            results,
+            [Series(OURS, name, {"option": name}) for name in names],
+            RATE,
+            [View(part, {"part": part, "D": 128}) for part in PARTS],
+            groups=[
+                Series(OURS),
+                Series(PLAIN, "plain kernels"),
+                Series(FLEX),
+                Series(VARLEN, "PyTorch varlen_attn", like="torch:flash"),
+            ],
+            columns=2,
+        ),
+        numbers={
+            **{name.replace(" ", "_"): between(cost[name].values()) for name in names},
+            "flex": beside[FLEX].between(),
+            "varlen": beside[VARLEN].between(),
+        },
     )

@@ -6,6 +6,7 @@ Run it alone: `python backward.py` checks it against PyTorch, on a CPU too.
 Part of *Attention, Measured*, MIT license. Needs torch >= 2.11 and triton >= 3.6.
 """
 
+import contextvars
 import functools
 import math
 import numbers
@@ -115,10 +116,14 @@ def _keys_kernel(
     """
     LEFT: tl.constexpr = left_offset is not None
     CAP: tl.constexpr = softcap is not None
-    C: tl.constexpr = Constants(
-        D, BLOCK_M, BLOCK_N, BLOCK_D, CAUSAL, LEFT, CAP, bias_ptr is not None, USE_TMA
-    )
     PACKED: tl.constexpr = cu_k_ptr is not None
+    C: tl.constexpr = Constants(
+        D, BLOCK_M, BLOCK_N, BLOCK_D, CAUSAL, LEFT, CAP, bias_ptr is not None, USE_TMA, PACKED
+    )
+    ONCE: tl.constexpr = Constants(
+        D, BLOCK_M, BLOCK_N, BLOCK_D, CAUSAL, LEFT, CAP, bias_ptr is not None,
+        USE_TMA and not PACKED, PACKED,
+    )  # fmt: skip
     left_offset, softcap = left_offset if LEFT else 0, softcap if CAP else 1.0
     if PACKED:
         num_tiles = N // BLOCK_N + sequences + 1
@@ -137,6 +142,11 @@ def _keys_kernel(
         q += first_q.to(tl.int64) * stride_qm
         grad_out += first_q.to(tl.int64) * stride_gm
         lse_log2, delta = lse_log2 + first_q, delta + first_q
+        if USE_TMA:  # what the loop loads: by descriptors that know where the sequence ends
+            q = _of_sequence(q, H, M, stride_qb, stride_qh, stride_qm, D, BLOCK_M, BLOCK_D)
+            grad_out = _of_sequence(
+                grad_out, H, M, stride_gb, stride_gh, stride_gm, D, BLOCK_M, BLOCK_D
+            )
         k += first_k.to(tl.int64) * stride_kn
         v += first_k.to(tl.int64) * stride_vn
     sizes = Sizes(H, M, N, causal_offset, left_offset, scale_log2, softcap)
@@ -149,8 +159,12 @@ def _keys_kernel(
         Rows(q, stride_qb, stride_qh, stride_qm), Rows(grad_out, stride_gb, stride_gh, stride_gm),
         lse_log2, delta, stride_sums, bias,
     )  # fmt: skip
-    k_tile = _load_rows(Rows(k, stride_kb, stride_kh, stride_kn), b, hk, first_key, N, BLOCK_N, C)
-    v_tile = _load_rows(Rows(v, stride_vb, stride_vh, stride_vn), b, hk, first_key, N, BLOCK_N, C)
+    k_tile = _load_rows(
+        Rows(k, stride_kb, stride_kh, stride_kn), b, hk, first_key, N, BLOCK_N, ONCE
+    )
+    v_tile = _load_rows(
+        Rows(v, stride_vb, stride_vh, stride_vn), b, hk, first_key, N, BLOCK_N, ONCE
+    )
     dk = tl.zeros([BLOCK_N, BLOCK_D], tl.float32)
     dv = tl.zeros([BLOCK_N, BLOCK_D], tl.float32)
 
@@ -219,6 +233,7 @@ class Constants(NamedTuple):
     CAP: Any
     BIAS: Any
     USE_TMA: Any
+    PACKED: Any
 
 
 @triton.jit
@@ -336,10 +351,14 @@ def _queries_kernel(
     """
     LEFT: tl.constexpr = left_offset is not None
     CAP: tl.constexpr = softcap is not None
-    C: tl.constexpr = Constants(
-        D, BLOCK_M, BLOCK_N, BLOCK_D, CAUSAL, LEFT, CAP, bias_ptr is not None, USE_TMA
-    )
     PACKED: tl.constexpr = cu_q_ptr is not None
+    C: tl.constexpr = Constants(
+        D, BLOCK_M, BLOCK_N, BLOCK_D, CAUSAL, LEFT, CAP, bias_ptr is not None, USE_TMA, PACKED
+    )
+    ONCE: tl.constexpr = Constants(
+        D, BLOCK_M, BLOCK_N, BLOCK_D, CAUSAL, LEFT, CAP, bias_ptr is not None,
+        USE_TMA and not PACKED, PACKED,
+    )  # fmt: skip
     left_offset, softcap = left_offset if LEFT else 0, softcap if CAP else 1.0
     if PACKED:
         num_tiles = M // BLOCK_M + sequences + 1
@@ -366,6 +385,9 @@ def _queries_kernel(
             grad_lse_ptr += first_q
         k += (first_k + skipped).to(tl.int64) * stride_kn
         v += (first_k + skipped).to(tl.int64) * stride_vn
+        if USE_TMA:  # what the loop loads: by descriptors that know where the sequence ends
+            k = _of_sequence(k, H // G, N, stride_kb, stride_kh, stride_kn, D, BLOCK_N, BLOCK_D)
+            v = _of_sequence(v, H // G, N, stride_vb, stride_vh, stride_vn, D, BLOCK_N, BLOCK_D)
     sizes = Sizes(H, M, N, causal_offset, left_offset, scale_log2, softcap)
     bias = Rows(bias_ptr, stride_bb, stride_bh, stride_bm)
     first = tile_idx * BLOCK_M
@@ -383,12 +405,12 @@ def _queries_kernel(
         whole_begin = tl.cdiv(whole_begin, BLOCK_N) * BLOCK_N
         whole_end = tl.maximum(whole_end, whole_begin)
 
-    q_tile = _load_rows(Rows(q, stride_qb, stride_qh, stride_qm), b, h, first, M, BLOCK_M, C)
+    q_tile = _load_rows(Rows(q, stride_qb, stride_qh, stride_qm), b, h, first, M, BLOCK_M, ONCE)
     do_tile = _load_rows(
-        Rows(grad_out, stride_gb, stride_gh, stride_gm), b, h, first, M, BLOCK_M, C
+        Rows(grad_out, stride_gb, stride_gh, stride_gm), b, h, first, M, BLOCK_M, ONCE
     )
     BY_POINTER: tl.constexpr = Constants(
-        D, BLOCK_M, BLOCK_N, BLOCK_D, CAUSAL, LEFT, CAP, bias_ptr is not None, False
+        D, BLOCK_M, BLOCK_N, BLOCK_D, CAUSAL, LEFT, CAP, bias_ptr is not None, False, PACKED
     )
     out = _load_rows(
         Rows(out_ptr, stride_ob, stride_oh, stride_om), b, h, first, M, BLOCK_M, BY_POINTER
@@ -519,7 +541,7 @@ def _bias_kernel(
     """
     LEFT: tl.constexpr = left_offset is not None
     CAP: tl.constexpr = softcap is not None
-    C: tl.constexpr = Constants(D, BLOCK_M, BLOCK_N, BLOCK_D, CAUSAL, LEFT, CAP, True, False)
+    C: tl.constexpr = Constants(D, BLOCK_M, BLOCK_N, BLOCK_D, CAUSAL, LEFT, CAP, True, False, False)
     left_offset, softcap = left_offset if LEFT else 0, softcap if CAP else 1.0
     sizes = Sizes(H, M, N, causal_offset, left_offset, scale_log2, softcap)
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
@@ -618,6 +640,17 @@ def _place(num_tiles, together, LAST_FIRST: tl.constexpr):
 
 
 @triton.jit
+def _of_sequence(
+    x, heads, rows, stride_b, stride_h, stride_row, D: tl.constexpr, BLOCK: tl.constexpr,
+    BLOCK_D: tl.constexpr,
+):  # fmt: skip
+    """A descriptor [1, heads, rows, D] of the rows from x on: it knows where the sequence ends."""
+    return tl.make_tensor_descriptor(
+        x, [1, heads, rows, D], [stride_b, stride_h, stride_row, 1], [1, 1, BLOCK, BLOCK_D]
+    )
+
+
+@triton.jit
 def _load_rows(rows, b, h, first, num_rows, BLOCK: tl.constexpr, C: tl.constexpr):
     """Rows first … first + BLOCK - 1 of a head, zeros beyond num_rows and D: [BLOCK, BLOCK_D]."""
     if C.USE_TMA:  # the hardware finds the addresses, and knows where the tensor ends
@@ -635,7 +668,7 @@ def _load_rows(rows, b, h, first, num_rows, BLOCK: tl.constexpr, C: tl.constexpr
 @triton.jit
 def _load_numbers(x, step, head, first, M, C: tl.constexpr):
     """The numbers of rows first … first + BLOCK_M - 1 of a head, zeros beyond M: [BLOCK_M]."""
-    if C.USE_TMA:
+    if C.USE_TMA and not C.PACKED:
         numbers = x.load([head, first]).reshape([C.BLOCK_M])
     else:
         offs_m = first + tl.arange(0, C.BLOCK_M)  # [BLOCK_M]
@@ -721,7 +754,7 @@ def masks_and_packing_backward(
         rows = "n" if name in "kv" else "m"
         strides |= dict(zip((f"stride_{name}{of}" for of in ("b", "h", rows)), steps, strict=True))
     strides["stride_sums"] = sums.stride(1)
-    use_tma = not packed and _can_use_tma(q, k, v, grad_out)
+    use_tma = _can_use_tma(q, k, v, grad_out)
     width = D if bias is None else 256  # a tile of the bias needs room as well
     for_keys, for_queries = _tiles(_architecture(q.device), q.dtype, width, limits[0] is not None)
     masked = packed or limits != [None, None] or N % for_queries.BLOCK_N != 0
@@ -735,17 +768,23 @@ def masks_and_packing_backward(
     )
     of_sinks = None if sinks is None else q.new_empty((B, H, tiles), dtype=torch.float32)
     given = sinks, wide_bias, cu_seqlens_q, cu_seqlens_k
+    # A kernel that makes a descriptor needs memory for it; the caller's own allocator stays.
+    launch = contextvars.copy_context().run
+    launch(triton.set_allocator, lambda size, *_: q.new_empty(size, dtype=torch.int8))
+    host_tma = use_tma and not packed
     with torch.cuda.device_of(q):  # launch where the tensors are; does nothing for a CPU tensor
-        _queries_kernel[(tiles * B * H,)](  # first: it leaves logsumexp and Δ for the others
-            *_loaded(for_queries, use_tma, q, k, v, grad_out), out, lse, grad_lse, *given, *sums,
+        launch(
+            _queries_kernel[(tiles * B * H,)],  # first: it leaves logsumexp and Δ for the others
+            *_loaded(for_queries, host_tma, q, k, v, grad_out), out, lse, grad_lse, *given, *sums,
             of_sinks, grad_q, **strides,
             **dict(zip(("stride_ob", "stride_oh", "stride_om"), out.stride()[:3], strict=True)),
             together=_together(B * H, tiles, limits[0] is not None), MASKED=masked,
             USE_TMA=use_tma, **shared, **_options(for_queries),
         )  # fmt: skip
         tiles = _tiles_of(N, for_keys.BLOCK_N, cu_seqlens_k)
-        _keys_kernel[(tiles * B * Hkv,)](
-            *_loaded(for_keys, use_tma, q, k, v, grad_out, *sums), *given[1:], grad_k, grad_v,
+        launch(
+            _keys_kernel[(tiles * B * Hkv,)],
+            *_loaded(for_keys, host_tma, q, k, v, grad_out, *sums), *given[1:], grad_k, grad_v,
             **strides, together=_together(B * Hkv, tiles, limits[0] is not None),
             USE_TMA=use_tma, **shared, **_options(for_keys),
         )  # fmt: skip

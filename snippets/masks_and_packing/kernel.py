@@ -131,6 +131,9 @@ def _masks_and_packing_kernel(
         q_ptr += first_q.to(tl.int64) * stride_qm
         k += first_k.to(tl.int64) * stride_kn
         v += first_k.to(tl.int64) * stride_vn
+        if USE_TMA:  # descriptors that know where the sequence ends
+            k = _of_sequence(k, H // G, N, stride_kb, stride_kh, stride_kn, D, BLOCK_N, BLOCK_D)
+            v = _of_sequence(v, H // G, N, stride_vb, stride_vh, stride_vn, D, BLOCK_N, BLOCK_D)
     if WARP_SPECIALIZE:  # a descriptor made here can be divided between the computing warps
         q = tl.make_tensor_descriptor(q_ptr, [M, D], [stride_qm, 1], [BLOCK_M, BLOCK_D])
         # A distinct expression: the compiler moves it, and offs_m must keep tile_idx * BLOCK_M.
@@ -235,6 +238,17 @@ def _sequence(tile, cu_q_ptr, cu_k_ptr, sequences, all_q, all_k, BLOCK: tl.const
 
 
 @triton.jit
+def _of_sequence(
+    x, heads, rows, stride_b, stride_h, stride_row, D: tl.constexpr, BLOCK: tl.constexpr,
+    BLOCK_D: tl.constexpr,
+):  # fmt: skip
+    """A descriptor [1, heads, rows, D] of the rows from x on: it knows where the sequence ends."""
+    return tl.make_tensor_descriptor(
+        x, [1, heads, rows, D], [stride_b, stride_h, stride_row, 1], [1, 1, BLOCK, BLOCK_D]
+    )
+
+
+@triton.jit
 def _load_rows(
     x,  # TMA: descriptor of [B, H, rows, D]; otherwise pointer to the head's first element
     b,
@@ -326,7 +340,7 @@ def masks_and_packing(
     programs, tile, arguments = _problem(
         q, k, v, bias, limits, cu_seqlens_q, align, scale, softcap, plain
     )
-    if arguments["USE_TMA"]:
+    if arguments["USE_TMA"] and not packed:
         block = [1, 1, tile.BLOCK_N, arguments["BLOCK_D"]]
         k, v = (TensorDescriptor(x, x.shape, x.stride(), block) for x in (k, v))
     pointers = q, k, v, out, lse, sinks, bias, cu_seqlens_q, cu_seqlens_k
@@ -369,7 +383,7 @@ def _problem(q, k, v, bias, limits, cu_seqlens_q, align, scale, softcap, plain):
     width = D if bias is None else 256  # a tile of the bias needs room as well
     branches = not plain or limits[0] is not None
     tile = _tile_config(_architecture(q.device), q.dtype, width, branches)
-    use_tma = not packed and _can_use_tma(q, k, v)
+    use_tma = _can_use_tma(q, k, v)
     sequences = len(cu_seqlens_q) - 1 if packed else None
     tiles = M // tile.BLOCK_M + sequences + 1 if packed else triton.cdiv(M, tile.BLOCK_M)
     arguments = {

@@ -23,7 +23,7 @@ from snippets._lab.draw.units import between, count, percent, ratio, rough_ratio
 
 OURS, CUDNN, FLASH, SDPA = "decode_attention", "torch:cudnn", "torch:flash", "torch:sdpa"
 RIVALS = (CUDNN, FLASH, "flash_attention_3", "flashinfer")  # of them what was there
-FLEX = "torch:flex"
+FLEX, FLOAT8 = "torch:flex", f"{OURS}:float8"
 READER, ONLY_READS = f"{OURS}:only reads", "a kernel that only reads"
 SEEN = 0.01  # of a call's time: less is not told from noise
 SMALL = 64e6  # bytes of keys and values: with fewer, what counts is microseconds
@@ -260,6 +260,30 @@ def pages(results):
             "flex": between(gains, ratio),
         },
         claims={f"{PAGE}: By less than a tenth": 0 < max(lost.values()) < 0.1},
+    )
+
+
+def float8(results):
+    rows = results[0].rows
+    small, window = (
+        Comparison(rows, name, [OURS], ("batch", "N"))[OURS] for name in (FLOAT8, f"{OURS}:window")
+    )
+    off = {name: [r["off"] for r in pick(rows, implementation=name)] for name in (OURS, FLOAT8)}
+    return Figure(
+        finding=f"A cache in float8 is {between(small.values(), ratio)} as fast as one in "
+        f"bfloat16 ({small.verdicts()}).",
+        table=beside(
+            rows,
+            ["batch", "N"],
+            {"bfloat16": OURS, "float8": FLOAT8, "window of 1,024": f"{OURS}:window"},
+        ),
+        numbers={
+            "keys": min(values(rows, "N")),
+            "faster": between(small.values(), ratio),
+            "off": percent(max(off[FLOAT8])),
+            "off_before": percent(max(off[OURS])),
+            "window": between(window.values(), ratio),
+        },
     )
 
 

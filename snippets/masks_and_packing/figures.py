@@ -10,6 +10,7 @@ from snippets._lab.draw.units import between, percent, ratio, thousands
 
 OURS, PLAIN, FLEX = "masks_and_packing", "flash_attention", "torch:flex"
 VARLEN, PARTS = "torch:varlen", ("forward", "backward")
+PACKS = ("packed", "one long")
 PAGE = "docs/posts/masks_and_packing.md"
 
 
@@ -119,7 +120,11 @@ def windows(results):
             "tiles": between(tiles),
             "mask": TIME.text(mask),
         },
-        claims={f"{PAGE}: a similar number of tiles": 0.7 < min(sizes) <= max(sizes) < 1.5},
+        claims={
+            f"{PAGE}: a similar number of tiles": 0.7 < min(sizes) <= max(sizes) < 1.5,
+            f"{PAGE}: faster in every case": {x.word for x in beside[FLEX].values()} == {"ahead"},
+            f"{PAGE}: An edge costs next to nothing": min(tiles) > 0.95,
+        },
     )
 
 
@@ -127,9 +132,14 @@ def prices(results):
     rows = results[0].rows
     names = values(rows, "option")
     beside = Comparison(rows, OURS, [PLAIN, FLEX, VARLEN], ("D", "option", "part"))
-    cost = {name: beside[PLAIN].where(option=name) for name in names}
+
+    def against(other, *options):
+        return [gain for x in options for gain in beside[other].where(option=x).values()]
+
+    gradient = Comparison(rows, f"{OURS}, its gradient too", [OURS], ("D", "option", "part"))[OURS]
     return Figure(
-        finding=f"Packed, the kernels keep {cost['packed'].between()} of the plain kernels' speed.",
+        finding=f"Packed, the kernels keep {between(against(PLAIN, 'packed'))} of the plain "
+        "kernels' speed.",
         caption="bfloat16, causal, D 128: FLOPs of the visible scores over the time. Four "
         "sequences of 4096 tokens; *packed*: 16 of them, with a quarter of the heads; *one long*: "
         "one of 60,000 tokens beside 5,536 of a single token, as many in all. The plain kernels "
@@ -148,8 +158,22 @@ def prices(results):
             columns=2,
         ),
         numbers={
-            **{name.replace(" ", "_"): between(cost[name].values()) for name in names},
-            "flex": beside[FLEX].between(),
-            "varlen": beside[VARLEN].between(),
+            **{name.replace(" ", "_"): between(against(PLAIN, name)) for name in names},
+            "flex_packed": between(against(FLEX, *PACKS)),
+            "flex_soft_cap": between(against(FLEX, "soft cap")),
+            "flex_bias": between(against(FLEX, "bias")),
+            "varlen": between(against(VARLEN, "packed")),
+            "varlen_long": between(against(VARLEN, "one long")),
+            "gradient": between([1 / gain for gain in gradient.values()], ratio),
+        },
+        claims={
+            f"{PAGE}: faster than both": min(against(FLEX, *PACKS) + against(VARLEN, *PACKS)) > 1,
+            f"{PAGE}: a sink costs the forward nothing": min(
+                gain
+                for case, gain in beside[PLAIN].items()
+                if (case.option, case.part) == ("sinks", "forward")
+            )
+            > 0.99,
+            f"{PAGE}: A bias is what these kernels are bad at": max(against(FLEX, "bias")) < 0.7,
         },
     )

@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["own"])  # one compiled kernel for all
 def pieces_kernel(q_ptr, k_ptr, v_ptr, m_ptr, l_ptr, acc_ptr, N, keys, pieces, own, scale,
                   D: tl.constexpr, T: tl.constexpr):  # fmt: skip
     head, cols, rows = tl.program_id(0), tl.arange(0, D), tl.arange(0, T)

@@ -39,7 +39,6 @@ def _nothing(BLOCK_M: tl.constexpr, D: tl.constexpr):
     return m_i, tl.zeros([BLOCK_M, COLUMNS], tl.float32), tl.zeros([BLOCK_M, D], tl.float32)
 
 
-# --8<-- [start:arithmetic]
 @triton.jit
 def _one_tile(m_i, l_i, acc, q, k_tile, v_tile, visible, MASKED, scale_log2):
     """Add TILE keys to the state of some rows: largest score, sum of weights, sum of values."""
@@ -74,9 +73,6 @@ def _finish(m_i, l_i, acc):
     """The only division. A row without a visible key is zero, and its logsumexp -inf."""
     l_i = tl.where(l_i == 0.0, 1.0, l_i)
     return acc * tl.div_rn(1.0, l_i)[:, None], (m_i + tl.log2(l_i)) / LOG2_E
-
-
-# --8<-- [end:arithmetic]
 
 
 class Rows(NamedTuple):

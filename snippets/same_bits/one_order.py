@@ -12,7 +12,6 @@ UPCAST = tl.constexpr(triton.knobs.runtime.interpret)  # which cannot compute wi
 TILE = 64  # rows, columns and terms of one product; no size of a tensor changes it
 
 
-# --8<-- [start:product]
 @triton.jit(do_not_specialize=["M", "N", "K", "stride_x", "stride_w"])
 def _linear_kernel(
     x_ptr, w_ptr, out_ptr,  # [M, K], [N, K], [M, N] without gaps
@@ -52,9 +51,6 @@ def linear(x, weight):
             rows, weight, out, M, N, K, K, weight.stride(0), TILE=TILE, num_warps=4, num_stages=4
         )
     return out
-
-
-# --8<-- [end:product]
 
 
 @triton.jit

@@ -33,7 +33,6 @@ class Rung(NamedTuple):
     replaced: Mapping = MappingProxyType({})
 
 
-# --8<-- [start:ladder]
 USUAL = Rung(decode_attention, functools.partial(flash_attention, causal=True))
 PRODUCTS = {F.linear: linear}
 NORMS = PRODUCTS | {F.rms_norm: rms_norm}
@@ -59,10 +58,6 @@ class Replaced(TorchFunctionMode):
         return self.replaced.get(function, function)(*args, **(kwargs or {}))
 
 
-# --8<-- [end:ladder]
-
-
-# --8<-- [start:rollout]
 @torch.no_grad()
 def rollout(model, prompt, count, rung, *, seed=0):
     """Sample with a cache: tokens [B, N + count], and the log-probability of each new one."""
@@ -83,9 +78,6 @@ def score(model, tokens, count, rung):
     with Replaced(rung.replaced):
         logits = model(tokens[:, :-1], rung.forward)[:, -count:]  # [B, count, 256]
         return torch.log_softmax(logits, dim=-1).gather(-1, tokens[:, -count:, None])[..., 0]
-
-
-# --8<-- [end:rollout]
 
 
 def trained(steps, size, length, settings=None, device="cuda"):

@@ -248,7 +248,7 @@ def one_of_each():
     few, one = tensor(1, HEADS, FEW, 64), tensor(1, HEADS, 1, 64)
     short, lengths = tensor(1, HEADS, 512, 64), tensor(1, dtype="int32")
     places, numbers = tensor(4096, dtype="int32").zero_(), tensor(4096, dtype="float32")
-    matrix = numbers.view(64, 64)
+    matrix, square = numbers.view(64, 64), tensor(64, 64)
     given = x, x, x, x, row, x  # q, k, v, out, lse, grad_out
     ring = load("ring_attention", "kernel")
     step = ring.Step(0, 0, 1024, 0, 1024, False)
@@ -277,6 +277,12 @@ def one_of_each():
         ),
         ("masks_and_packing.exercise", "prefix_mask", (matrix, 3), {}),
         ("masks_and_packing.exercise", "tiles_of_sequences", (places[:4], 16, 4), {}),
+        ("same_bits.kernel", "same_bits", (x, x, x), {"split": True}),
+        ("same_bits.exercise", "row_sums", (matrix, 16, 8), {}),
+        ("same_bits.one_order", "linear", (matrix, matrix), {}),
+        ("same_bits.one_order", "rms_norm", (matrix, (64,), numbers[:64], 1e-6), {}),
+        ("same_bits.one_order", "log_softmax", (matrix,), {}),
+        ("same_bits.experiments", "rows", (square, square, 64, 4), {}),
         ("hopper_attention.kernel", "hopper_attention", (x, x, x), {}),
         ("hopper_backward.kernel", "hopper_backward", given, {}),
         ("decode_attention.kernel", "decode_attention", (one, x, x), {"num_splits": 2}),

@@ -95,7 +95,6 @@ def sizes(G, M, N, D, page):
     return {"G": G, "M": min(M, N), "N": N, "D": D, "page": page}
 
 
-# --8<-- [start:test]
 @pytest.mark.numerical
 @pytest.mark.parametrize("N", LENGTHS if ON_GPU else [65, 513])
 @pytest.mark.parametrize("G", [1, 4])
@@ -110,9 +109,6 @@ def test_the_newest_queries_have_the_bits_of_the_whole_forward(D, G, N):
             found = same_bits(newest, *caches, **options, split=split, return_lse=True)
             assert_same(found[0], whole[:, :, -M:])
             assert_same(found[1], lse[:, :, -M:])
-
-
-# --8<-- [end:test]
 
 
 @pytest.mark.numerical

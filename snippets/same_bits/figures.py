@@ -1,0 +1,337 @@
+"""The figures of the same_bits page: each draws the result of the same name."""
+
+from snippets._lab.draw import charts, units
+from snippets._lab.draw.charts import Series, View
+from snippets._lab.draw.comparison import Comparison
+from snippets._lab.draw.figure import Figure
+from snippets._lab.draw.identity import named
+from snippets._lab.draw.rows import TIME, Quantity, only, pick, values
+from snippets._lab.draw.tables import Numeral, columns
+from snippets._lab.draw.units import between, count, error, percent, ratio, significant, thousands
+
+OURS, FLASH, HOPPER, DECODE = "same_bits", "flash_attention", "hopper_attention", "decode_attention"
+PAGE = "docs/posts/same_bits.md"
+SHARE = Quantity("numbers with other bits", lambda r: r["differ"] / r["numbers"], units.percent)
+
+
+NAMES = {
+    "same_bits:training": "same_bits, one pass",
+    "same_bits:decoding": "same_bits, split",
+    "decode_attention:invariant": "decode_attention, batch-invariant",
+}
+HEADS = {
+    "batch": "batch",
+    "position": "place in it",
+    "queries": "queries",
+    "chunk": "part of a prefill",
+    "splits": "splits",
+    "pages": "pages",
+    "repeated": "again",
+}
+
+
+def matrix(results):
+    rows = results[0].rows
+    names = values(rows, "kernel")
+
+    def cell(kernel, change):
+        found = pick(rows, kernel=kernel, change=change)
+        if not found or "differ" not in found[0]:
+            return "–"
+        row = found[0]
+        return "same" if not row["differ"] else f"{percent(SHARE(row))}, {error(row['largest'])}"
+
+    apart = {(r["kernel"], r["change"]): r["differ"] for r in rows if "differ" in r}
+    mine = [n for (kernel, _), n in apart.items() if kernel.startswith(OURS)]
+    kept = [k for k in names if not any(n for (kernel, _), n in apart.items() if kernel == k)]
+    return Figure(
+        finding=f"Each kernel beside itself. {len(kept)} of {len(names)} kept every bit in "
+        "all that they were asked.",
+        caption="Two calls that should agree: a sequence alone or one of 16; first or twelfth of "
+        "them; its newest query alone or among all; its newest 300 queries (decoding: 17) or all; "
+        "split or not; in one piece or on pages; 100 calls. Share of numbers that differ, and the "
+        "largest difference; a dash: not offered. bfloat16, 600 keys of 64 columns, 4,100 of 128.",
+        open_table=True,
+        table=[
+            {
+                "kernel": NAMES.get(kernel, named(kernel)),
+                **{head: cell(kernel, change) for change, head in HEADS.items()},
+            }
+            for kernel in names
+        ],
+        claims={f"{PAGE}: every cell of both its rows says *same*": not any(mine)},
+    )
+
+
+def square(results):
+    rows = [r for r in results[0].rows if r["one"] != r["other"]]
+    ours = only(rows, one="same_bits, one pass", other="same_bits, split")
+    today = only(rows, one=FLASH, other="decode_attention, 1 split")
+    usual = only(rows, one=FLASH, other="decode_attention, invariant")
+    return Figure(
+        finding="Our kernels beside each other.",
+        table=columns(rows, {"one": "one", "other": "other", "differ": SHARE}),
+        numbers={
+            "one_split": percent(SHARE(today)),
+            "invariant": percent(SHARE(usual)),
+            "largest": error(usual["largest"]),
+        },
+        claims={
+            f"{PAGE}: no pair of our older kernels agrees": all(
+                r["differ"] for r in rows if OURS not in r["one"] or OURS not in r["other"]
+            ),
+            f"{PAGE}: the two forms of `same_bits` do": not ours["differ"],
+        },
+    )
+
+
+def products(results):
+    rows = results[0].rows
+    sums = pick(rows, of="tl.sum")
+    across = [r for r in sums if r["BLOCK_M"] < 64 and r["num_warps"] == 4]
+    alone = [r for r in sums if r not in across]
+    return Figure(
+        finding="Rows of a product and their sums, by tile height and warps.",
+        table=columns(
+            rows,
+            {
+                "dtype": "dtype",
+                "K": "K",
+                "rows": "BLOCK_M",
+                "warps": "num_warps",
+                "instruction": "unit",
+                "of": "of",
+                "differ": "differ",
+            },
+        ),
+        numbers={
+            "compared": thousands(sum(r["numbers"] for r in pick(rows, of="product"))),
+            "across": percent(sum(map(SHARE, across)) / len(across)),
+        },
+        claims={
+            f"{PAGE}: not one product": not any(r["differ"] for r in pick(rows, of="product"))
+            and {r["unit"] for r in rows} == {"mma.sync", "wgmma"},
+            f"{PAGE}: as long as one warp holds a row": not any(r["differ"] for r in alone),
+            f"{PAGE}: Once four warps share a row": all(r["differ"] for r in across),
+            f"{PAGE}: do not depend on the layout": not any(
+                r["differ"] for r in pick(rows, of="ones")
+            ),
+        },
+    )
+
+
+def _panel(title, **where):
+    """A view with a scale of its own: times of other panels are many times as long."""
+    return View(title, where, y=Quantity("time", lambda row: TIME(row), units.time))
+
+
+def _worst(rows):
+    """Of output and logsumexp, the one of which more is different."""
+    return max(map(SHARE, rows))
+
+
+def causes(results):
+    rows = results[0].rows
+    changes = [c for c in values(rows, "change") if c != "nothing"]
+    shown = {
+        beside: {c: _worst(pick(rows, change=c, beside=beside)) for c in values(rows, "change")}
+        for beside in ("ours", "its own")
+    }
+    breaks = [c for c in changes if shown["its own"][c]]
+    return Figure(
+        finding=f"Each of {len(changes)} changes gives other bits than before. Of two forms that "
+        f"share it, {len(breaks)} also makes the two differ.",
+        caption="One change to the kernel at a time, 1,300 keys of 128 columns in bfloat16. Share "
+        "of logsumexps, which are float32, with other bits: beside the unchanged forward, and "
+        "beside a forward that has the same change.",
+        plot=charts.bars(
+            results,
+            [Series(OURS, c, {"change": c, "of": "logsumexp"}) for c in values(rows, "change")],
+            SHARE,
+            [
+                View("decoding alone is changed", {"beside": "ours"}),
+                View("the forward is changed too", {"beside": "its own"}),
+            ],
+            columns=2,
+        ),
+        numbers={
+            "chunk": percent(shown["ours"]["chunks of 1,024 keys"]),
+        },
+        claims={
+            f"{PAGE}: row sums alone": breaks == ["row sums by tl.sum"],
+            f"{PAGE}: With no change": not shown["ours"]["nothing"],
+        },
+    )
+
+
+FORMS = {
+    OURS: "one pass",
+    f"{OURS}:as decoding": "split, as decoding",
+    f"{OURS}:one chunk": "without merging",
+    f"{OURS}:tl.sum": "rows by tl.sum",
+}
+
+
+def training(results):
+    rows = results[0].rows
+    cases = [(r["D"], r["N"]) for r in pick(rows, implementation=OURS)]
+
+    def times(name):
+        return [
+            TIME(only(rows, implementation=name, D=D, N=N))
+            / TIME(only(rows, implementation=OURS, D=D, N=N))
+            for D, N in cases
+        ]
+
+    flash = [1 / x for x in times(FLASH)]
+    return Figure(
+        finding=f"The forward in one pass takes {between(flash, ratio)} the time of "
+        "flash_attention; in decoding's form, far more.",
+        caption="A causal forward of 16,384 tokens and 2,048 columns in all heads, bfloat16, "
+        "queued.",
+        plot=charts.bars(
+            results,
+            [
+                *(
+                    Series(name, said, like=OURS, shade=i)
+                    for i, (name, said) in enumerate(FORMS.items())
+                ),
+                *(Series(name) for name in (FLASH, HOPPER, "torch:flash", "torch:cudnn")),
+            ],
+            TIME,
+            [_panel(f"D {D}, {count(N)} keys", D=D, N=N) for D, N in cases],
+            columns=2,
+        ),
+        numbers={
+            "flash": between(flash, ratio),
+            "decoding": between(times(f"{OURS}:as decoding"), ratio),
+            "merging": between([1 / x for x in times(f"{OURS}:one chunk")], ratio),
+            "sums": between([1 / x for x in times(f"{OURS}:tl.sum")], ratio),
+        },
+    )
+
+
+def decoding(results):
+    rows = results[0].rows
+    beside = Comparison(rows, OURS, [DECODE, f"{OURS}:one pass"], ("batch", "N"))
+    shown = {
+        OURS: "split",
+        f"{OURS}:one pass": "one pass",
+        DECODE: DECODE,
+        f"{DECODE}:invariant": "the same, batch-invariant",
+    }
+    slower = [1 / x for x in beside[DECODE].values()]
+    return Figure(
+        finding=f"One new token takes {between(slower, ratio)} the time of decode_attention.",
+        caption="32 query heads on 8 heads of keys, D 128, bfloat16, L2 flushed, queued.",
+        plot=charts.bars(
+            results,
+            [
+                Series(name, said, like=name.partition(":")[0], shade=":" in name)
+                for name, said in shown.items()
+            ],
+            TIME,
+            [
+                _panel(f"{batch} × {count(N)} keys", batch=batch, N=N)
+                for batch in values(rows, "batch")
+                for N in values(rows, "N")
+            ],
+            columns=2,
+        ),
+        numbers={"slower": between(slower, ratio)},
+    )
+
+
+def ladder(results):
+    rows = results[0].rows
+    together = [r for r in rows if r["together"] == r["batch"]]
+    top = pick(rows, rung="+ log-softmax")
+    first = next(
+        (r["rung"] for r in together if not any(x["differ"] for x in pick(rows, rung=r["rung"]))),
+        "none",
+    )
+    usual = only(together, rung="as usual")
+    return Figure(
+        finding=f"On the rung “{first}” the difference is 0, for each of "
+        f"{count(usual['numbers'])} tokens.",
+        caption="Log-probabilities of sampled tokens, as decoding computed them and as a training "
+        "forward computes them again. Four sequences of 1,000 tokens each, of a model of 17 "
+        "million parameters in bfloat16; scored together and one at a time.",
+        open_table=True,
+        table=[
+            {
+                "rung": r["rung"],
+                "tokens that differ": Numeral(percent(SHARE(r)) if r["differ"] else "0"),
+                "largest difference": Numeral(error(r["largest"])),
+                "alone": Numeral(error(only(rows, rung=r["rung"], together=1)["largest"])),
+            }
+            for r in together
+        ],
+        numbers={
+            "tokens": thousands(usual["numbers"]),
+            "usual": significant(usual["largest"], 2),
+            "usual_share": percent(SHARE(usual)),
+        },
+        claims={f"{PAGE}: exactly 0": not any(r["differ"] for r in top)},
+    )
+
+
+def price(results):
+    rows = results[0].rows
+
+    def times(name, part):
+        usual = only(rows, part=part, implementation="as usual")
+        return ratio(TIME(only(rows, part=part, implementation=name)) / TIME(usual))
+
+    return Figure(
+        finding="What each rung costs.",
+        table=columns(rows, {"part": "part", "rung": "implementation", "time": TIME}),
+        numbers={
+            f"{part.split()[0]}_{name}": times(rung, part)
+            for part in ("sampling", "training forward")
+            for name, rung in (
+                ("attention", "attention"),
+                ("all", "+ log-softmax"),
+            )
+        },
+    )
+
+
+def repeats(results):
+    rows = results[0].rows
+    ran = [r for r in rows if "runs" in r]
+
+    def others(row):
+        return max(row["other_dq"], row["other_dk"], row["other_dv"])
+
+    return Figure(
+        finding="A backward, repeated.",
+        table=columns(
+            ran,
+            {
+                "backward": lambda r: named(r["implementation"]),
+                "deterministic": "deterministic",
+                "runs": "runs",
+                "other dQ": "other_dq",
+                "other dK": "other_dk",
+                "other dV": "other_dv",
+            },
+        ),
+        numbers={
+            "runs": thousands(ran[0]["runs"]),
+            "flash": thousands(
+                others(only(ran, implementation="torch:flash", deterministic=False))
+            ),
+            "deterministic": thousands(
+                others(only(ran, implementation="torch:flash", deterministic=True))
+            ),
+        },
+        claims={
+            f"{PAGE}: and no run differed from the first": not any(
+                others(r) for r in ran if r["implementation"] == "flash_backward"
+            ),
+            f"{PAGE}: deterministic backward repeats its bits": not any(
+                others(r) for r in ran if r["deterministic"]
+            ),
+        },
+    )

@@ -37,6 +37,7 @@ QUESTIONS = {
     "sliding window": "masks_and_packing#window masks_and_packing",
     "attention sink": "masks_and_packing#sink",
     "varlen cu_seqlens": "masks_and_packing#packed",
+    "batch invariant": "same_bits same_bits#* decode_attention#invariance glossary#batch-invariant",
     "install": "*install* index#how-do-i-measure-my-card",
     "num_warps num_stages": "tile_sizes#t* flash_attention#steps basic_attention#num-warps",
     "roofline": "glossary#roofline find_the_bottleneck#ceilings attention_memory#memory-bound",

@@ -351,6 +351,19 @@ def test_tokens_per_second_of_any_model(opened):
     assert box.get_by_label("Weights, billions").input_value() == "70.6"
 
 
+def test_sums_are_those_of_the_drawing(opened):
+    from snippets.same_bits import drawings
+
+    _, box = opened("sum_orders")
+    wanted = [f"{x:.7f} {drawings._bits(x)}" for x in map(drawings.total, drawings.ORDERS.values())]
+    assert box.locator("dd").all_inner_texts() == wanted
+    box.get_by_label("Numbers to add").fill("1, 2, 3")
+    assert set(box.locator("dd").all_inner_texts()) == {"6.0000000 40c00000"}
+    assert box.get_by_role("status").inner_text() == "3 numbers, 1 sum; the first is 6.00000000."
+    box.get_by_label("Numbers to add").fill("1, two")
+    assert box.get_by_role("status").inner_text() == "Write numbers with commas between them."
+
+
 def test_measured_rings_stand_beside_the_line(opened):
     _, box = opened("ring_attention", viewport=PHONE)
     measured = some(data_of("ring_attention")["measured"])

@@ -80,6 +80,14 @@ WIDGETS = {
         data="calculator_cases",
         nonsense='{"limits": []}',
     ),
+    "sum_orders": Widget(
+        page="posts/same_bits/",
+        box=".am-sums",
+        ready="dd",
+        control="textarea",
+        key="5",
+        stays="p",
+    ),
     "decode_tokens": Widget(
         page="posts/decode_attention/",
         box=".am-tokens",

@@ -291,7 +291,9 @@ class _Function:
         tests = (cst.Comparison, cst.UnaryOperation, cst.BooleanOperation)
         return (
             _atomic(new.left, new)
-            if right is not stops and right is not UNKNOWN and isinstance(old.left, tests)
+            if right is not stops
+            and right is not UNKNOWN
+            and (self.scope.jit or isinstance(old.left, tests))
             else new
         )
 

@@ -45,7 +45,12 @@ WIDTHS = (64, 128, 256)
 
 
 # What no file holds both of.
-EXCLUDED = (("packed", "bias"), ("packed", "contiguous"), ("bias", "backward"))
+EXCLUDED = (
+    ("packed", "bias"),
+    ("packed", "contiguous"),
+    ("bias", "backward"),
+    ("packed", "backward"),
+)
 
 
 class UnknownChoice(UnknownName):
@@ -127,7 +132,6 @@ POPULAR = {
     "the same, all tensors contiguous": Ticks(causal=True, grouped=True, contiguous=True),
     "the shortest: causal, contiguous": Ticks(causal=True, contiguous=True),
     "gpt-oss: window and sinks": Ticks(causal=True, window=True, sinks=True, grouped=True, D=64),
-    "packed training batches": Ticks(causal=True, grouped=True, packed=True, backward=True),
     "Gemma 2: window and soft cap": Ticks(
         causal=True, window=True, softcap=True, grouped=True, D=256
     ),

@@ -121,9 +121,17 @@ def _keys_kernel(
         D, BLOCK_M, BLOCK_N, BLOCK_D, CAUSAL, LEFT, CAP, bias_ptr is not None, USE_TMA, PACKED
     )
     ONCE: tl.constexpr = Constants(
-        D, BLOCK_M, BLOCK_N, BLOCK_D, CAUSAL, LEFT, CAP, bias_ptr is not None,
-        USE_TMA and not PACKED, PACKED,
-    )  # fmt: skip
+        D,
+        BLOCK_M,
+        BLOCK_N,
+        BLOCK_D,
+        CAUSAL,
+        LEFT,
+        CAP,
+        bias_ptr is not None,
+        USE_TMA and not PACKED,
+        PACKED,
+    )
     left_offset, softcap = left_offset if LEFT else 0, softcap if CAP else 1.0
     if PACKED:
         num_tiles = N // BLOCK_N + sequences + 1
@@ -356,9 +364,17 @@ def _queries_kernel(
         D, BLOCK_M, BLOCK_N, BLOCK_D, CAUSAL, LEFT, CAP, bias_ptr is not None, USE_TMA, PACKED
     )
     ONCE: tl.constexpr = Constants(
-        D, BLOCK_M, BLOCK_N, BLOCK_D, CAUSAL, LEFT, CAP, bias_ptr is not None,
-        USE_TMA and not PACKED, PACKED,
-    )  # fmt: skip
+        D,
+        BLOCK_M,
+        BLOCK_N,
+        BLOCK_D,
+        CAUSAL,
+        LEFT,
+        CAP,
+        bias_ptr is not None,
+        USE_TMA and not PACKED,
+        PACKED,
+    )
     left_offset, softcap = left_offset if LEFT else 0, softcap if CAP else 1.0
     if PACKED:
         num_tiles = M // BLOCK_M + sequences + 1

@@ -311,10 +311,10 @@ def _refusals(q, k_cache, v_cache, lens, table, scale):
         if x.requires_grad and torch.is_grad_enabled():
             yield ValueError(f"{name} requires grad, but has no backward; allowed: torch.no_grad()")
     (B, H, _, D), (blocks, Hkv, N, _) = q.shape, k_cache.shape
-    want = (B if table is None else blocks, Hkv, N, D)
+    expected = (B if table is None else blocks, Hkv, N, D)
     for name, x in (("k_cache", k_cache), ("v_cache", v_cache)):
-        if x.shape != want:
-            yield ValueError(f"{name} has shape {(*x.shape,)}; allowed with q: {want}")
+        if x.shape != expected:
+            yield ValueError(f"{name} has shape {(*x.shape,)}; allowed with q: {expected}")
     if D not in (16, 32, 64, 128) or H % Hkv:
         yield ValueError(
             f"q has {H} heads of {D} columns; allowed: a multiple of {Hkv}, of 16, 32, 64 or 128"

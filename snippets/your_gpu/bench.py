@@ -165,7 +165,8 @@ def _forget_cards():
         for known in vars(load(room, "kernel")).values():
             if hasattr(known, "cache_clear"):
                 known.cache_clear()
-    load("hopper_attention", "kernel")._accepted.clear()
+    for room in ("flash_attention", "hopper_attention", "decode_attention"):
+        load(room, "kernel")._plans.clear()
 
 
 def launches(lab, call, target):

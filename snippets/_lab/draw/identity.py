@@ -77,6 +77,7 @@ ROAD = {
     "flash_backward": Rung(352, 0.56, "", 0.18),
     "hopper_backward": Rung(342, 0.63, "", 0.19),
     "masks_and_packing": Rung(330, 0.55, "", 0.15),
+    "same_bits": Rung(80, 0.6, "", 0.1),
     "decode_attention": Rung(12, 0.53, "", 0.14),
     "ring_attention": Rung(30, 0.6, "", 0.1),
     "language_model": Rung(58, 0.56, "", 0.07),

@@ -263,18 +263,6 @@ def windowed(sinks, q, k, v):
     return attend(q, k, v, attn_mask=mask, enable_gqa=True)
 
 
-def packed(file):
-    """Both sequences of a batch, one after the other."""
-    ends = torch.tensor([0, 70, 140]).int()
-
-    def attend(_, *x):
-        rows = (y.transpose(1, 2).flatten(0, 1) for y in x)  # [total, heads, D]
-        out = file(*rows, cu_seqlens_q=ends, cu_seqlens_k=ends)
-        return out.unflatten(0, (2, 70)).transpose(1, 2)
-
-    return attend
-
-
 LAYERS = {
     "Llama 3": ({}, plain, lambda file: lambda _, *x: file(*x)),
     "gpt-oss": (
@@ -282,7 +270,6 @@ LAYERS = {
         windowed,
         lambda file: lambda sinks, *x: file(*x, window=(19, 0), sinks=sinks),
     ),
-    "packed training": ({"packed": True}, plain, packed),
 }
 
 

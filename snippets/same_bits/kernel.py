@@ -27,7 +27,7 @@ LOG2_E = tl.constexpr(math.log2(math.e))  # exp(x) = 2^(x · log2(e)), and a GPU
 # The arithmetic: change one, and every bit may change. No call, batch or device chooses them.
 TILE = tl.constexpr(64)  # keys that one product takes, counted from key 0
 CHUNK = tl.constexpr(512)  # keys that are summed from zero before they are merged
-COLUMNS = tl.constexpr(8)  # of ones, to add up a row: the fewest that a tensor core multiplies by
+COLUMNS = tl.constexpr(8)  # of ones, to add up a row: the minimum width of a tensor-core product
 # What a launch may choose, because no bit depends on it: rows of a program, warps, loads in flight.
 ONE_PASS, SPLIT = (64, 4, 3), (16, 4, 3)
 

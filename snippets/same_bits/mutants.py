@@ -1,6 +1,6 @@
 """Wrong variants of kernel.py: mistakes people make with chunks, splits and masks."""
 
-from snippets._lab.judge.mutants import Mutant
+from snippets._lab.judge.mutants import Mutant, Slip
 
 MUTANTS = [
     Mutant(
@@ -95,13 +95,45 @@ MUTANTS = [
     ),
 ]
 
-PLAYGROUND = {
+PLAYGROUND: dict[str, list[str | Slip]] = {
     "kernel.py:_same_bits_kernel": [
         "mean of V",
         "accumulator not rescaled",
+        Slip("sum not rescaled", "l_i * alpha[:, None]", "l_i"),
         "mask off by one",
+        "zeros",
         "merge without rescaling",
         "merge by the chunk's maximum",
         "a chunk begins with the last one's sums",
+        "last chunk forgotten",
+        Slip("keys not transposed", "tl.dot(q, k_tile.T, ", "tl.dot(q, k_tile, "),
+    ],
+    "kernel.py:_merge_kernel": [
+        "one chunk too few",
+        "chunks of another row",
+        "merge without rescaling",
+        Slip(
+            "sums added without rescaling",
+            "tl.fma(l_i, old[:, None], l_j * new[:, None])",
+            "l_i + l_j",
+        ),
+        Slip("old and new exchanged", "old, new = tl.exp2(m_i", "new, old = tl.exp2(m_i"),
+        Slip("not divided by the weights", "acc * tl.div_rn(1.0, l_i)[:, None]", "acc"),
+        Slip(
+            "only the last chunk",
+            "_merge(m_i, l_i, acc, m_j, l_j, acc_j)\n    out, lse",
+            "m_j, l_j, acc_j\n    out, lse",
+        ),
+        Slip(
+            "largest scores taken for sums", "(tl.num_programs(0) + row) * chunks", "row * chunks"
+        ),
+        Slip(
+            "chunks of one row for all",
+            "row = tl.program_id(0).to(tl.int64)",
+            "row = tl.program_id(0).to(tl.int64) * 0",
+        ),
+        Slip(
+            "maximum of the first chunk for all", "row * chunks + j + one)", "row * chunks + one)"
+        ),
     ],
 }

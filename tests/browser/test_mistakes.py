@@ -19,7 +19,6 @@ pytest_plugins = ["tests.browser.browser"]
 # Mistakes that no problem shows, and why.
 NOT_FOUND = {
     "mask without `other`": "an address of a surplus walker that nobody set is 0 here",
-    "merge by the chunk's maximum": "any shift is right until an exponential overflows",
     "written over the first tokens": "a cache begins empty here, and its tokens are the first",
 }
 

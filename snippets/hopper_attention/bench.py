@@ -18,7 +18,7 @@ from snippets._warps.launch import played
 
 from . import kernel, sass
 from .channel import rows as reached
-from .clocks import CLOCKED, TILES, recorded
+from .clocks import CLOCKED, REPEATS, TILES, recorded
 from .kernel import VARIANTS, Variant, hopper_attention
 from .protocol import TURNS
 from .protocol import protocol_mutants as judged_mistakes
@@ -444,8 +444,8 @@ def timeline(lab):
     for case in lab.each(dtype=["bfloat16"], D=[128], N=[TILES * kernel.BLOCK_N.value]):
         marks, cycles = recorded(launch, clocked, chosen.CONSUMERS)
         yield from examples(marks, chosen)
-        yield {**case, "programs": len(cycles), "cycles": cycles}
-        case |= {"batch": 1, "heads": 132}
+        yield {**case, "cycles": cycles}
+        case |= {"batch": 1, "heads": 8, "M": 128 * len(cycles) // REPEATS}  # 8 tiles a program
         q, k, v = (x[:, :4] for x in lab.qkv(case))
         assert_attention(launch(q, k, v), q, k, v)
         yield from lab.time_attention(case, [OURS], {"with clocks": launch})

@@ -130,11 +130,12 @@ def recorded(launch: Any, launcher: Any, consumers: int, D: int = 128) -> tuple[
     """Marks of the median program, [PARTS][TILES + 2][MARKS], and the cycles that all took, sorted.
 
     One program for each multiprocessor, all at once, again and again; the median is of all of them.
-    A mark is the cycles since the producer began.
+    All share the keys of one head, as they do where sequences are long. A mark is the cycles since
+    the producer began.
     """
     programs = torch.cuda.get_device_properties(0).multi_processor_count
-    sizes = {"M": 64 * consumers, "N": 128 * TILES, "D": D, "dtype": torch.bfloat16}
-    q, k, v = make_qkv(1, programs, device="cuda", **sizes)
+    sizes = {"M": 64 * consumers * programs, "N": 128 * TILES, "D": D, "dtype": torch.bfloat16}
+    q, k, v = make_qkv(1, 1, device="cuda", **sizes)
     notes = torch.zeros(programs, PARTS, TILES + 2, MARKS, dtype=torch.int32, device="cuda")
     launcher.__globals__["CLOCKS"] = notes
     found = []

@@ -22,6 +22,7 @@ from .clocks import CLOCKED, REPEATS, TILES, recorded
 from .kernel import VARIANTS, Variant, hopper_attention
 from .protocol import TURNS
 from .protocol import protocol_mutants as judged_mistakes
+from .small import scores
 from .timeline import examples
 from .timeline import scene as with_lines
 
@@ -30,6 +31,9 @@ OURS = "hopper_attention"
 
 def check(device):
     """Raise unless the kernel is right on this device; no result is stored before it passed."""
+    if device == "cuda":  # the page's small kernel; no simulation plays it, for it has no roles
+        q, k = torch.randn(2, 512, 64, device=device).half()
+        torch.testing.assert_close(scores(q, k), q.float() @ k.float().mT, rtol=1e-3, atol=1e-3)
     with played(hopper_attention) if device == "cpu" else contextlib.nullcontext():
         for dtype, D, (M, N) in itertools.product(
             kernel.DTYPES, VARIANTS, ((1, 65), (130, 384), (257, 130))

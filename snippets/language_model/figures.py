@@ -346,6 +346,7 @@ def sampling(results):
 
 def samples(results):
     rows = _measured(results[0])
+    _, early, *_, last = values(rows, "step")
     return Figure(
         finding="The same prompts, from before the first step to after the last.",
         table=columns(
@@ -356,6 +357,7 @@ def samples(results):
                 "what it says": lambda r: _code(r["text"]),
             },
         ),
+        numbers={"early": early, "last": last},
     )
 
 
@@ -389,8 +391,6 @@ def written(results):
             references=[Reference(f"step {at}", at, "x") for at in (early,)],
         ),
         numbers={
-            "early": early,
-            "last": last,
             "loss_first": decimals(held_out[first]),
             "loss_early": decimals(held_out[early]),
             "loss_last": decimals(held_out[last]),

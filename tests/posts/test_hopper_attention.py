@@ -26,6 +26,7 @@ from snippets.hopper_attention import bench, kernel
 from snippets.hopper_attention.clocks import CLOCKED
 from snippets.hopper_attention.kernel import VARIANTS, Variant, hopper_attention
 from snippets.hopper_attention.sass import in_loops, loops
+from snippets.hopper_attention.small import scores
 from tests.floors import some
 from tests.posts.arrivals import arrivals
 
@@ -704,6 +705,18 @@ PLAIN = [  # a kernel that knows no huge scores
     ),
     ("m_i = state.m_i * prob.scale_log2 if V.EXACT else state.m_i", "m_i = state.m_i"),
 ]
+
+
+@pytest.mark.compiler
+@ahead_of_time
+@pytest.mark.parametrize("D", VARIANTS)
+def test_the_small_kernel_copies_by_tma_and_multiplies_by_wgmma(D):
+    x = torch.zeros(512, D).half()
+    with Compiler(60) as compiler:
+        (found,) = compiler.resources(scores, (x, x), target="sm_90")
+    assert found.error is None
+    assert (found.tensor_core, found.spill_store_bytes) == ("wgmma", 0)
+    assert len(re.findall(r"UTMALDG\.2D", found.sass())) == 3  # queries, the first keys, the next
 
 
 @pytest.mark.compiler

@@ -14,7 +14,13 @@ import torch
 import triton
 
 from snippets._lab.judge.mutants import variant
-from snippets._lab.judge.oracle import assert_attention, causal_mask, deviation, make_qkv
+from snippets._lab.judge.oracle import (
+    NumericalMismatch,
+    assert_attention,
+    causal_mask,
+    deviation,
+    make_qkv,
+)
 from snippets._lab.judge.patch import replace
 from snippets._lab.measure.competitors import resolve, same_work
 from snippets._lab.measure.timing import time_host
@@ -238,11 +244,11 @@ TILED = {  # the last step, by D: the tile of the kernel's table
         ("T=64", "T=128"),
         ("range(0, N, T)", "tl.range(0, N, T, warp_specialize=True)"),
         ("D=D, T=T)", "D=D, T=T, num_stages=2)"),
-        # As in kernel.py: what is loaded so can be divided between the warps that compute.
-        (
-            "    q = tl.load(q_ptr + q_tile)",
-            "    block = q_ptr + (head * M + tl.program_id(0) * T) * D\n"
-            "    q = tl.make_tensor_descriptor(block, [T, D], [D, 1], [T, D]).load([0, 0])",
+        (  # As in kernel.py: half of the queries go to each group of warps. For the second half
+            # Triton 3.6 moves the row, and with it all that is the same expression.
+            "q = tl.load(q_ptr + q_tile)",
+            "q = tl.make_tensor_descriptor(q_ptr + head * M * D, [M, D], [D, 1], [T, D])\n"
+            "    q = q.load([(tl.program_id(0) + 1) * T - T, 0])",
         ),
     ],
 }
@@ -270,8 +276,12 @@ def staircase(lab):
     for case in lab.each(dtype=["bfloat16"], causal=[False], D=[64, 128], N=[4096]):
         launchers = built_up(case["D"])
         q, k, v = make_qkv(1, 2, N=256, D=case["D"], dtype=torch.bfloat16, device="cuda")
-        for launcher in launchers.values():
-            assert_attention(launcher(q, k, v), q, k, v)
+        for name in [*launchers]:
+            try:
+                assert_attention(launchers[name](q, k, v), q, k, v)
+            except NumericalMismatch as wrong:  # a compiler's doing: in the interpreter it is right
+                yield {"implementation": name, **same_work(case), "error": f"wrong: {wrong}"}
+                del launchers[name]
         yield from lab.time_attention(same_work(case), [OURS, "torch:cudnn"], launchers)
 
 

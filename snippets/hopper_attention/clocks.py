@@ -35,7 +35,8 @@ CAME, STORES, STORED = range(3)  # once: its queries came, it stores its rows, i
 WAITS, FREE, STARTED = range(3)
 OF_QUERIES = "queries.stage.index % V.CONSUMERS"  # the consumer, from what a step knows
 OF_STAGE = "q_stage.index % V.CONSUMERS"
-# Pieces of kernel.py. A line that begins with @ is a mark: the part, the tile, and which it is.
+# Pieces of kernel.py. A line that begins with @ is a mark: the part, the tile, and which it is. One
+# before a release would hold that back until after the softmax.
 MARKED = f"""\
     @ 3, tile, mark
     mbarrier.wait(channel.empty.index(stage.index), stage.phase ^ 1)
@@ -49,6 +50,7 @@ MARKED = f"""\
     scores = _issue_qk(queries.tile, channels.k, stage)
     @ {OF_QUERIES}, 0, {SCORES}
     s = warpgroup_mma_wait(0, deps=[scores])
+    _release(channels.k, stage)
     @ {OF_QUERIES}, 0, {SCORED}
 
     p, _, m_i, l_i = _online_softmax(s, state, start, queries.last_key, prob, MASKED, V)
@@ -63,11 +65,13 @@ MARKED = f"""\
     acc = _issue_pv(p, state.acc, channels.v, before)
     @ {OF_QUERIES}, i - 1, {VALUES}
     s = warpgroup_mma_wait(1, deps=[scores])
+    _release(channels.k, stage)
     @ {OF_QUERIES}, i, {SCORED}
 
     _wait_full(channels.v, before)
     @ {OF_QUERIES}, i, {WEIGHED}
     acc, _ = warpgroup_mma_wait(0, deps=[acc, p])
+    _release(channels.v, before)
     @ {OF_QUERIES}, i - 1, {ADDED}
 
     _wait_full(channels.q, q_stage)
@@ -85,8 +89,8 @@ ALL_AT_ONCE = "warpgroup_mma_wait(0, deps=[_issue_pv(p, state.acc, channels.v, s
 LAST = f"""_issue_pv(p, state.acc, channels.v, stage)
     @ {OF_QUERIES}, keys.n - 1, {VALUES}
     acc = warpgroup_mma_wait(0, deps=[acc])
-    @ {OF_QUERIES}, keys.n - 1, {ADDED}
     _release(channels.v, stage)
+    @ {OF_QUERIES}, keys.n - 1, {ADDED}
     return Running(state.m_i, state.l_i, acc)
 """
 

@@ -538,28 +538,6 @@ def test_every_state_of_the_channel_leads_to_the_end(single):
 # Pictures.
 
 
-def test_the_pictures_are_drawn_from_the_kernel():
-    clock = timeline.play(BASE, 3, launcher=IN_TURN)
-    products = [s for s in clock.spans if s.kind in ("scores", "values")]
-    assert len(products) == 2 * 2 * 3
-    in_order = sorted(products, key=lambda s: s.start)
-    assert all(a.end <= b.start for a, b in itertools.pairwise(in_order))
-    kinds = {sent["sent_to"].split("[")[0] for sent in clock.sends}
-    assert kinds == {"q.empty", "k.empty", "v.empty", "order_barriers"}
-
-
-@pytest.mark.parametrize(("chosen", "under"), [(PLAIN, 0), (PLAIN._replace(OVERLAP=True), 2 * 5)])
-def test_a_timeline_shows_the_softmax_under_the_product(chosen, under):
-    """Products with values that start while their own consumer's next softmax runs."""
-    spans = timeline.play(chosen, 6).spans
-    softmax = [s for s in spans if s.kind == "softmax"]
-    assert under == sum(
-        any(s.part == v.part and s.start < v.end and v.start < s.end for s in softmax)
-        for v in spans
-        if v.kind == "values"
-    )  # the last of each has no softmax over it
-
-
 def test_the_scene_is_the_timeline_with_the_lines_where_roles_stand():
     rows = list(timeline.scene(BASE, tiles=4, launcher=IN_TURN))
     clock = timeline.play(BASE, 4, 128, IN_TURN)

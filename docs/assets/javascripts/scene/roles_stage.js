@@ -23,7 +23,7 @@ export function* roles({ draw, at, colors, small, script, time }) {
     draw.box(...lane, { fill: color(i), alpha: 0.1, round: 0.3 });
     draw.box(...lane, { line: color(i), round: 0.3, width: 1.3 });
     const q = script.buffers.find((b) => b.kind === "q" && b.index === i);
-    const came = part(time, q.from, q.full);
+    const came = q ? part(time, q.from, q.full) : 0;
     if (came) draw.box(mix(at.qx, at.sx - 1.05, came), top + 0.2, mix(script.D, BAND, came), perConsumer - 0.4, { fill: colors.q, alpha: 0.9 });
     draw.words(at.mx + 2.2, top + 0.75, name, { color: color(i), px: small, weight: 700 });
 

@@ -176,29 +176,58 @@ def test_the_order_of_events(monkeypatch):
     assert seen(split=True) == [*itertools.chain(*alone), *[("merge",)] * len(chunks)]
 
 
-def test_refusals():
-    q, k, v = make()
-    lengths = torch.tensor([70])
-    for options, error in (
-        (
-            {"cache_seqlens": lengths},
-            ValueError("cache_seqlens is torch.int64 (1,); allowed: int32"),
-        ),
-        (
-            {"page_table": lengths.int()},
-            ValueError("page_table is torch.int32 (1,); allowed: int32"),
-        ),
-        ({"scale": 3.0}, ValueError("scale is 3.0; allowed: 2^-64 to 1")),
-    ):
-        assert_refused(error, same_bits, q, k, v, **options)
-    for tensors, error in (
-        ((q, k.float(), v), TypeError("k_cache is torch.float32 on")),
-        ((q.mT, k, v), ValueError("q has shape (1, 4, 16, 3), strides")),
-        ((q, k, v[:, :, :9]), ValueError("v_cache has shape (1, 4, 9, 16); allowed with q")),
-        ((q[:, :3], k[:, :2], v[:, :2]), ValueError("q has 3 heads of 16 columns; allowed")),
-        ((q.clone().requires_grad_(), k, v), ValueError("q requires grad")),
-    ):
-        assert_refused(error, same_bits, *tensors)
+def nested(x):
+    return torch.nested.nested_tensor([*x], layout=torch.jagged)
+
+
+DENSE = "allowed: a dense torch.Tensor"
+REFUSED = [
+    ({"k_cache": nested}, TypeError(f"k_cache is nested; {DENSE}")),
+    ({"k_cache": torch.Tensor.to_sparse}, TypeError(f"k_cache is torch.sparse_coo; {DENSE}")),
+    ({"v_cache": list}, TypeError(f"v_cache is <class 'list'>; {DENSE}")),
+    ({"q": torch.Tensor.double}, TypeError("q is torch.float64; allowed")),
+    ({"k_cache": torch.Tensor.float}, TypeError("k_cache is torch.float32 on")),
+    ({"q": torch._neg_view}, ValueError("q is a negated view; allowed: q.resolve_neg()")),
+    ({"q": lambda x: x.mT}, ValueError("q has strides (192, 48, 1, 16); allowed: the last 1")),
+    ({"q": lambda x: x[0]}, ValueError("q has shape (4, 3, 16); allowed: 4 dimensions")),
+    ({"q": lambda x: x.clone().requires_grad_()}, ValueError("q requires grad")),
+    ({"v_cache": lambda x: x[:, :, :9]}, ValueError("v_cache has shape (1, 4, 9, 16); allowed")),
+    ({"q": lambda x: x[:, :3]}, ValueError("q has 3 heads and k 4; allowed: a multiple of k's")),
+    (dict.fromkeys("qkv", lambda x: x[..., :8]), ValueError("q has 8 columns; allowed: 16, 32")),
+    ({"cache_seqlens": 70}, TypeError("cache_seqlens is <class 'int'>; allowed: a dense")),
+    ({"cache_seqlens": torch.tensor([70])}, TypeError("cache_seqlens is torch.int64; allowed")),
+    (
+        {"page_table": torch.ones(1, dtype=torch.int32)},
+        ValueError("page_table has shape (1,) on cpu; allowed: (1, 'pages') on"),
+    ),
+    ({"causal": 1}, TypeError("causal is 1; allowed: True, False")),
+    ({"split": 2}, TypeError("split is 2; allowed: True, False, None")),
+    ({"scale": "1"}, TypeError("scale is '1'; allowed: a number or None")),
+    ({"scale": 3.0}, ValueError("scale is 3.0; allowed: 2^-64 to 1")),
+]
+
+
+@pytest.mark.filterwarnings("ignore:.*prototype stage:UserWarning")  # of nested tensors
+@pytest.mark.parametrize(("changes", "error"), REFUSED, ids=str)
+def test_refusals(changes, error):
+    given = dict(zip(("q", "k_cache", "v_cache"), make(), strict=True))
+    for name, change in changes.items():
+        name = {"k": "k_cache", "v": "v_cache"}.get(name, name)
+        given[name] = change(given[name]) if callable(change) else change
+    assert_refused(error, same_bits, **given)
+
+
+def test_tensors_that_start_anywhere_are_loaded_without_tma():
+    """An odd address or stride: the same result, by pointers."""
+    q, k, v = make(D=32)
+    want = same_bits(q, k, v)
+    for x in (k, v):
+        odd = torch.cat([x.new_zeros(1), x.flatten()])[1:].view(x.shape)
+        wide = F.pad(x, (0, 3))[..., :32]
+        for other in (odd, wide):
+            assert not kernel._can_use_tma(other)
+            caches = [other if y is x else y for y in (k, v)]
+            assert torch.equal(same_bits(q, *caches), want)
 
 
 @pytest.mark.numerical

@@ -1,6 +1,7 @@
 """same_bits against float64; in the same bits on a GPU, in the same order of events anywhere."""
 
 import itertools
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -262,6 +263,74 @@ def test_norms_and_log_softmax_of_one_row():
     logs = one_order.log_softmax(x)
     torch.testing.assert_close(logs.double(), x.double().log_softmax(-1), rtol=1e-5, atol=1e-5)
     assert torch.equal(one_order.log_softmax(x[2:3]), logs[2:3])
+
+
+@pytest.mark.numerical
+@pytest.mark.parametrize(("M", "N", "causal"), [(70, 70, True), (5, 90, True), (33, 70, False)])
+def test_gradients(M, N, causal):
+    """Of groups of heads, against float64; of one sequence alone the same bits as in a batch."""
+    q, k, v = make(B=2, G=2, M=M, N=N, D=32)
+    leaves = [x.requires_grad_() for x in (q, k, v)]
+    grad_out = torch.randn(q.shape, generator=torch.Generator().manual_seed(1)).to(q)
+    out = op.attention(*leaves, causal=causal)
+    found = torch.autograd.grad(out, leaves, grad_out)
+    mask = causal_mask(M, N, device=q.device) if causal else None
+    op.assert_gradients(found, *(x.detach() for x in leaves), grad_out, mask=mask)
+    with torch.no_grad():
+        assert torch.equal(out, same_bits(q, k, v, causal=causal))
+    alone = op.attention(*(x[1:] for x in leaves), causal=causal)
+    for x, y in zip(torch.autograd.grad(alone, leaves, grad_out[1:]), found, strict=True):
+        assert torch.equal(x[1:], y[1:])
+
+
+def test_the_op_is_one_for_compile_and_opcheck():
+    leaves = [x.requires_grad_() for x in make(M=9, N=9)]
+    options = {"causal": True, "forward": "same_bits"}
+    torch.library.opcheck(torch.ops.attention_measured.attend, leaves, options)
+    run = lambda q, k, v: op.attention(q, k, v, scale=0.3) * 2  # noqa: E731
+    compiled = torch.compile(run, fullgraph=True, backend="aot_eager")
+    outs = [f(*leaves) for f in (run, compiled)]
+    grads = [torch.autograd.grad(out.sum(), leaves) for out in outs]
+    assert torch.equal(*outs)
+    assert all(torch.equal(x, y) for x, y in zip(*grads, strict=True))
+    with pytest.raises(ValueError, match="align is 'top_left'"):
+        op.attention(leaves[0][:, :, :3], *leaves[1:], align="top_left")
+
+
+@pytest.mark.skipif(ON_GPU, reason="ranks of a CPU; those of GPUs are the bench's")
+def test_a_ring_beside_itself_and_beside_one_gpu():
+    """Rows that see the first step's keys only don't know of the ring, which the others do."""
+    with op.Ranks(2) as ranks:
+        rows = [*itertools.chain(*ranks.run(op.on_a_rank, "cpu", HALF, 256, 16))]
+    assert {(row["change"], row["chunk"]) for row in rows} == set(
+        itertools.product(["batch", "position", "splits", "repeated"], range(4))
+    )
+    differ = {(row["change"], row["chunk"]) for row in rows if row["differ"]}
+    assert differ == {("splits", chunk) for chunk in (1, 2, 3)}
+
+
+def fake_fa4(q, k, v, *, causal, deterministic, page_table=None, seqused_k=None):
+    """Called as FlashAttention-4 is: [B, M, H, D], or [pages, keys, Hkv, D] and a table."""
+    assert causal
+    assert not deterministic
+    if page_table is not None:
+        k, v = (x[page_table[0].long()].flatten(0, 1)[None, : seqused_k[0]] for x in (k, v))
+    return bench.eager(*(x.transpose(1, 2) for x in (q, k, v))).transpose(1, 2), None
+
+
+def test_another_package_is_called_in_its_own_layout(monkeypatch):
+    """For each column that it has, two results that differ by rounding at most."""
+    package = SimpleNamespace(function=lambda name="": fake_fa4)
+    monkeypatch.setattr(bench, "PACKAGES", {bench.FA4: package})
+    monkeypatch.setattr(bench, "CALLS", 2)
+    tensors = bench._problem(16, 320, 16, DEVICE)
+    asked = set()
+    for change in bench.COLUMNS:
+        for found, want in bench._changed(bench.FA4, change, *tensors):
+            torch.testing.assert_close(found, want, rtol=0, atol=0.01)
+            asked.add(change)
+    assert set(bench.COLUMNS) - asked == {"splits"}
+    check(*tensors, bench._call(bench.FA4, *tensors))
 
 
 def test_every_rung_replaces_what_it_names():

@@ -46,10 +46,10 @@ def matrix(results):
     return Figure(
         finding=f"Each kernel beside itself. {len(names) - len(broken)} of {len(names)} kept every "
         "bit in all that they were asked.",
-        caption="Two calls that should agree: a sequence alone or one of 16; first or twelfth of "
-        "them; its newest query alone or among all; its newest 300 queries (decoding: 17) or all; "
-        "split or not; in one piece or on pages; 100 calls. Share of numbers that differ, and the "
-        "largest difference; a dash: not offered. bfloat16, 600 keys of 64 columns, 4,100 of 128.",
+        caption="A sequence alone or one of 16; first or twelfth of them; its newest query alone "
+        "or among all; its newest 300 queries (decoding: 17) or all; split or not; in one piece or "
+        "on pages; 100 calls. Share of numbers that differ, largest difference; a dash: not "
+        "offered. bfloat16, 600 keys of 64 columns, 4,100 of 128.",
         open_table=True,
         table=[
             {
@@ -102,7 +102,7 @@ def square(results):
             "largest": error(usual["largest"]),
         },
         claims={
-            f"{PAGE}: no pair of our older kernels agrees": all(
+            f"{PAGE}: No pair of our older kernels agrees": all(
                 r["differ"] for r in rows if OURS not in r["one"] or OURS not in r["other"]
             ),
             f"{PAGE}: the two forms of `same_bits` do": not ours["differ"],
@@ -162,9 +162,8 @@ def causes(results):
     return Figure(
         finding=f"{len(others)} of {len(changes)} changes give other bits than before. With "
         f"{len(breaks)}, two forms that share the change differ as well.",
-        caption="One change to the kernel at a time, 1,300 keys of 128 columns in bfloat16. Share "
-        "of float32 logsumexps with other bits, beside the unchanged forward and beside one with "
-        "the same change.",
+        caption="1,300 keys of 128 columns in bfloat16. Share of float32 logsumexps with other "
+        "bits than those of the unchanged forward, and of one with the same change.",
         plot=charts.bars(
             results,
             [Series(OURS, c, {"change": c, "of": "logsumexp"}) for c in values(rows, "change")],
@@ -227,7 +226,6 @@ def training(results):
             columns=2,
         ),
         numbers={
-            "flash": between(flash, ratio),
             "decoding": between(times(f"{OURS}:as decoding"), ratio),
             "merging": between([1 / x for x in times(f"{OURS}:one chunk")], ratio),
             "sums": between([1 / x for x in times(f"{OURS}:tl.sum")], ratio),

@@ -9,7 +9,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from snippets._lab.judge.mutants import variant
 from snippets._lab.judge.oracle import NumericalMismatch, assert_some_rows
-from snippets._lab.measure.competitors import BACKENDS, PACKAGES, in_a_line, resolve
+from snippets._lab.measure.competitors import BACKENDS, PACKAGES, in_a_line, resolve, version_of
 from snippets._lab.measure.regimes import in_a_graph
 from snippets._lab.rooms import measured_on
 
@@ -153,7 +153,7 @@ def matrix(lab):
             yield {**case, "error": in_a_line(error)}
             continue
         if total:
-            yield {**case, **total}
+            yield {**case, **total, "version": version_of(case["kernel"])}
 
 
 def _joined(name, before, value):
@@ -285,7 +285,8 @@ def _repeated(name, deterministic, q, k, v):
     row = {"other_dq": dq, "other_dk": dk, "other_dv": dv, "largest": largest.item()}
     alone = torch.autograd.grad(attend(*(x[:1] for x in (q, k, v))), (q, k, v), grad[:1])
     apart = [int((x[:1] != y[:1]).sum()) for x, y in zip(alone, first, strict=True)]
-    return {"runs": RUNS, **row, "other_alone": sum(apart)}  # one sequence, beside one of two
+    row |= {"other_alone": sum(apart), "version": version_of(name)}  # a sequence, and one of two
+    return {"runs": RUNS, **row}
 
 
 def _differentiable(name, deterministic):

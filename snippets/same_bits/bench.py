@@ -299,7 +299,6 @@ def _differentiable(name, deterministic):
 
 
 ONE_CHUNK = [("CHUNK = tl.constexpr(512)", "CHUNK = tl.constexpr(1048576)")]
-WIDER = [("ONE_PASS, SPLIT = (64, 4, 3),", "ONE_PASS, SPLIT = (128, 8, 3),")]
 
 
 @measured_on("gpu")
@@ -309,7 +308,6 @@ def training(lab):
         f"{OURS}:as decoding": functools.partial(same_bits, split=True),
         f"{OURS}:one chunk": variant(OURS, ONE_CHUNK),
         f"{OURS}:tl.sum": variant(OURS, CHANGES["row sums by tl.sum"]),
-        f"{OURS}:128 rows": variant(OURS, WIDER),
     }
     for case in lab.each(dtype=["bfloat16"], D=[64, 128], N=[1024, 16384], causal=[True]):
         case |= {"batch": 16384 // case["N"], "heads": 2048 // case["D"]}

@@ -1,7 +1,9 @@
 """What the page of flash_attention measures: one function for each result."""
 
 import ast
+import contextlib
 import functools
+import io
 import itertools
 import textwrap
 from collections.abc import Sequence
@@ -195,6 +197,82 @@ def about_rung(name, causal):
     rung = RUNGS[name]
     kind = "base" if name == BASE else "further" if rung.further else "back"
     return {"step": rung.step, "kind": kind, "matters": causal or not rung.only_causal}
+
+
+BUILT_UP = {  # a step → pieces of first.py, with the steps before, and what replaces them
+    "a dozen lines": [],
+    "powers of two": [
+        ("alpha = tl.exp(m_i - m_new)", "alpha = tl.exp2(m_i - m_new)"),
+        ("p = tl.exp(s - m_new[:, None])", "p = tl.exp2(s - m_new[:, None])"),
+        ("N, D**-0.5, D=D", "N, D**-0.5 * 1.4426950408889634, D=D"),
+    ],
+    "scaled by the subtraction": [
+        ("s = tl.dot(q, k.T) * scale", "s = tl.dot(q, k.T)"),
+        ("tl.maximum(m_i, tl.max(s, axis=1))", "tl.maximum(m_i, tl.max(s, axis=1) * scale)"),
+        ("p = tl.exp2(s - m_new[:, None])", "p = tl.exp2(s * scale - m_new[:, None])"),
+    ],
+    "descriptors": [
+        ("    k_tile = (head * N + rows)[:, None] * D + cols[None, :]\n", ""),
+        ("k = tl.load(k_ptr + k_tile + start * D)", "k = k_ptr.load([head * N + start, 0])"),
+        ("v = tl.load(v_ptr + k_tile + start * D)", "v = v_ptr.load([head * N + start, 0])"),
+        (
+            "    out = torch.empty_like(q)\n",
+            "    out = torch.empty_like(q)\n"
+            "    k, v = (TensorDescriptor.from_tensor(x.view(-1, D), [T, D]) for x in (k, v))\n",
+        ),
+        (
+            "import triton.language as tl\n",
+            "import triton.language as tl\n"
+            "from triton.tools.tensor_descriptor import TensorDescriptor\n",
+        ),
+    ],
+}
+TILED = {  # the last step, by D: the tile of the kernel's table
+    64: [
+        ("T: tl.constexpr):", "T: tl.constexpr, KEYS: tl.constexpr):"),
+        ("range(0, N, T)", "range(0, N, KEYS)"),
+        ("x.view(-1, D), [T, D])", "x.view(-1, D), [128, D])"),
+        ("D=D, T=T)", "D=D, T=T, KEYS=128, num_stages=2)"),
+    ],
+    128: [
+        ("T=64", "T=128"),
+        ("range(0, N, T)", "tl.range(0, N, T, warp_specialize=True)"),
+        ("D=D, T=T)", "D=D, T=T, num_stages=2)"),
+        # As in kernel.py: what is loaded so can be divided between the warps that compute.
+        (
+            "    q = tl.load(q_ptr + q_tile)",
+            "    block = q_ptr + (head * M + tl.program_id(0) * T) * D\n"
+            "    q = tl.make_tensor_descriptor(block, [T, D], [D, 1], [T, D]).load([0, 0])",
+        ),
+    ],
+}
+
+
+def built_up(D):
+    """Step → first.py's function with it and all steps before, of q, k and v [..., N, D]."""
+    triton.set_allocator(lambda size, *_: torch.empty(size, dtype=torch.int8, device="cuda"))
+    changes, found = [], {}
+    for step, more in (BUILT_UP | {"a larger tile": TILED[D]}).items():
+        changes = [*changes, *more]
+        with contextlib.redirect_stdout(io.StringIO()):  # it prints its own check
+            attention = variant(OURS, changes, "first", "attention")
+        found[step] = functools.partial(_flattened, attention)
+    return found
+
+
+def _flattened(attention, q, k, v):
+    return attention(*(x.flatten(0, -3) for x in (q, k, v))).view(q.shape)
+
+
+@measured_on("gpu")
+def staircase(lab):
+    """The page's first kernel, one step more at a time, and the whole kernel."""
+    for case in lab.each(dtype=["bfloat16"], causal=[False], D=[64, 128], N=[4096]):
+        launchers = built_up(case["D"])
+        q, k, v = make_qkv(1, 2, N=256, D=case["D"], dtype=torch.bfloat16, device="cuda")
+        for launcher in launchers.values():
+            assert_attention(launcher(q, k, v), q, k, v)
+        yield from lab.time_attention(same_work(case), [OURS, "torch:cudnn"], launchers)
 
 
 # --8<-- [start:sweep]

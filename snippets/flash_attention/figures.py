@@ -104,15 +104,14 @@ def ladder(results):
     return Figure(
         finding=f"The largest gain of a step is that of “{step[best]}”: {change(gain)} at "
         f"{case(at)}.",
-        caption="How much faster the kernel is with a step than without it; everything else is "
-        f"unchanged. bfloat16, N {rows[0]['N']}, {_tokens(rows)} tokens. {MEDIANS}",
-        plot=charts.bars(
-            derived(results, _drawn_gains),
-            [Series(OURS, step[rung], {"rung": rung}) for rung in found],
-            Quantity("faster with the step", "gain", units.gain),
-            charts.by_mask(rows),
-            columns=2,
-        ),
+        caption="How much faster the finished kernel is with a step than without it; everything "
+        "else is unchanged, and gains do not add up. Brackets: no verdict, or level. bfloat16, "
+        f"N {rows[0]['N']}, {_tokens(rows)} tokens. {MEDIANS}",
+        table=[
+            {"step": step[rung]} | {case(at): _told(of.get(at)) for at in _over_base(rows).cases}
+            for rung, of in found.items()
+        ],
+        open_table=True,
         numbers={
             "loads": percent(max(found["nothing in flight"].values()) - 1),
             "exp2": _percent(found["exp by e"].values()),
@@ -162,10 +161,43 @@ def _gains(rows):
     return found
 
 
-def _drawn_gains(result):
-    for rung, found in _gains(result.rows).items():
-        for at, gain in found.items():
-            yield {"rung": rung, **at._asdict(), "gain": gain - 1}
+def _told(gain):
+    """A gain in a cell of the table; one that is none, in brackets."""
+    if gain is None:
+        return "–"
+    return change(gain) if gain.word in ("ahead", "behind") else f"({change(gain)})"
+
+
+def staircase(results):
+    rows = results[0].rows
+    steps = [n for n in values(rows, "implementation") if n not in (OURS, CUDNN)]
+    first, *_, last = steps
+    built = Comparison(rows, OURS, [first, CUDNN], ("D",))
+    rates = {n: {at.D: rate(built.row(n, at)) for at in built.cases} for n in (*steps, OURS)}
+    risen = {D: rates[last][D] / rates[first][D] for D in rates[first]}
+    labels = {name: name if name == first else f"+ {name}" for name in steps}
+    return Figure(
+        finding=f"From the dozen lines to the last step: {ratio(min(risen.values()))} to "
+        f"{ratio(max(risen.values()))} faster.",
+        caption="Each step is a change to the kernel above, on top of those before it. Longer is "
+        "faster. The last of ours is the kernel that a reader copies, with masks, "
+        f"strides and any length. bfloat16, N {rows[0]['N']}, no mask, {_tokens(rows)} tokens. "
+        f"{MEDIANS}",
+        plot=charts.bars(
+            results,
+            [
+                *(Series(name, told, like=OURS) for name, told in labels.items()),
+                Series(OURS, "the whole kernel"),
+                Series(CUDNN),
+            ],
+            RATE,
+            charts.views("D {}", "D", values(rows, "D")),
+        ),
+        numbers={
+            **{f"first_{D}": flops(found) for D, found in rates[first].items()},
+            **{f"last_{D}": flops(found) for D, found in rates[last].items()},
+        },
+    )
 
 
 def scene(results):

@@ -18,9 +18,11 @@ from snippets._warps.launch import played
 
 from . import kernel, sass
 from .channel import rows as reached
+from .clocks import CLOCKED, REPEATS, TILES, recorded
 from .kernel import VARIANTS, Variant, hopper_attention
 from .protocol import TURNS
 from .protocol import protocol_mutants as judged_mistakes
+from .timeline import examples
 from .timeline import scene as with_lines
 
 OURS = "hopper_attention"
@@ -432,6 +434,21 @@ def order(lab):
         for N, heads in GRIDS:
             at = {**case, "N": N, "heads": heads, "batch": 1}
             yield from lab.time_attention(at, [], launchers)
+
+
+@measured_on("gpu")
+def timeline(lab):
+    """Cycles at which the parts of a program reach their marks, and what it costs to note them."""
+    chosen, clocked = VARIANTS[128][0], variant(OURS, CLOCKED)
+    launch = _with_variant(clocked, chosen)
+    for case in lab.each(dtype=["bfloat16"], D=[128], N=[TILES * kernel.BLOCK_N.value]):
+        marks, cycles = recorded(launch, clocked, chosen.CONSUMERS)
+        yield from examples(marks, chosen)
+        yield {**case, "cycles": cycles}
+        case |= {"batch": 1, "heads": 8, "M": 128 * len(cycles) // REPEATS}  # 8 tiles a program
+        q, k, v = (x[:, :4] for x in lab.qkv(case))
+        assert_attention(launch(q, k, v), q, k, v)
+        yield from lab.time_attention(case, [OURS], {"with clocks": launch})
 
 
 @measured_on("gpu")

@@ -30,6 +30,8 @@ from .protocol import NO_WAIT, RELEASED_EARLY, SAME_PARITY, Mistake, Work, trace
 TILES = 5  # the first buffer is used three times
 CHOSEN = Variant(CONSUMERS=2, STAGES=2)
 WHOLE = "nothing: the kernel as it is"
+NO_BYTES = ("mbarrier.expect(full, desc.block_type.nbytes)", "pass")
+NO_FULL = ("mbarrier.wait(channel.full.index(stage.index), stage.phase)", "pass")
 # What a reader can take out.
 REMOVED = [
     Mistake(
@@ -45,13 +47,13 @@ REMOVED = [
     ),
     Mistake(
         "the producer's announcement of bytes",
-        [("mbarrier.expect(full, desc.block_type.nbytes)", "pass")],
+        [NO_BYTES],
         "The producer's arrival is part of the announcement. Without it the phase of full never "
         "ends, although every byte has come.",
     ),
     Mistake(
         "the consumers' wait for a full buffer",
-        [("mbarrier.wait(channel.full.index(stage.index), stage.phase)", "pass")],
+        [NO_FULL],
         "A consumer multiplies what happens to lie in the buffer before its tile has arrived.",
     ),
     Mistake(

@@ -8,8 +8,6 @@ from snippets._lab.draw.drawings import MUTED, PHONE, svg, words
 from snippets._lab.draw.identity import identity
 from snippets._lab.draw.timelines import Timeline
 
-WINDOW = 72  # units of time that a timeline shows
-
 
 class Span(NamedTuple):
     """Something that takes time."""
@@ -22,25 +20,20 @@ class Span(NamedTuple):
 
 
 def timeline_svg(rows: Sequence[dict[str, Any]]) -> str:
-    """Time to the right from the first product on: tensor cores above, softmaxes below."""
-    spans = [Span(**r) for r in rows if r.get("kind") in ("scores", "values", "softmax")]
-    begin = min(s.start for s in spans)
+    """Time to the right: of each consumer its products above, its softmaxes below."""
+    kinds = "scores", "values", "softmax"
+    spans = [Span(*(r[name] for name in Span._fields)) for r in rows if r["kind"] in kinds]
     consumers = sorted({s.part for s in spans})
-    over = Timeline(["tensor cores", *consumers], WINDOW, wide=PHONE, tall=24, gap=10)
+    lanes = [f"{who}{what}" for who in consumers for what in (": products", ": softmax")]
+    over = Timeline(lanes, max(s.end for s in spans), left=124, wide=PHONE, tall=20, gap=6)
     shown = []
     for s in spans:
-        lane = s.part if s.kind == "softmax" else over.lanes[0]
+        softmax = s.kind == "softmax"
         color = identity(f"consumer {consumers.index(s.part)}").color
+        lane = lanes[2 * consumers.index(s.part) + softmax]
         strong = 60 if s.kind == "scores" else 22
-        times = s.start - begin, s.end - begin
-        shown.append(timelines.Span(lane, *times, color, str(s.tile), strong))
-    told = "Strong: q·kᵀ. Pale: p·v, and below the softmaxes.", "The number is the tile of keys."
-    foot = [
-        words(0, over.down + 18 + 14 * i, said, 10, color=MUTED, anchor="start")
-        for i, said in enumerate(told)
-    ]
-    about = (
-        f"{len(consumers)} consumers and the tensor cores over time, drawn to the protocol, "
-        "not measured."
-    )
-    return svg(PHONE, over.down + 38, about, [timelines.timeline(over, shown), *foot])
+        shown.append(timelines.Span(lane, s.start, s.end, color, str(s.tile), strong))
+    told = "Strong: q·kᵀ. Pale: p·v, and in the lanes below softmaxes. The number is the tile."
+    foot = [words(0, over.down + 18, told, 10, color=MUTED, anchor="start")]
+    about = f"The products and softmaxes of {len(consumers)} consumers over time."
+    return svg(PHONE, over.down + 26, about, [timelines.timeline(over, shown), *foot])

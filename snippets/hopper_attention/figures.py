@@ -34,6 +34,7 @@ WALKS = "barriers_walks.json"  # what the widget plays
 OF_CUDNN = Quantity("of cuDNN's rate", "of_cudnn", units.fraction)
 PAGE = "docs/posts/hopper_attention.md"
 FIRST_PAGE = "docs/posts/warp_specialization.md"
+STEP = 20  # cycles
 MEDIANS = "Medians; L2 flushed before every call; all take turns."
 
 
@@ -119,7 +120,7 @@ def protocol_mutants(results):
 
 
 def scene(results):
-    rows = results[0].rows
+    rows = [{"example": "full", **r} for r in results[0].rows]
     whole = only([r for r in rows if "listing" in r])
     spans = [r for r in rows if "part" in r]
     products = [s for s in spans if s["kind"] in ("scores", "values")]
@@ -135,12 +136,61 @@ def scene(results):
         "product two, a copy two, a softmax five. A square stands for 16 queries and 32 keys. A "
         "line in a solid tint is being worked at, a dotted one waited at; the color is the "
         "part's.",
-        **roles_scene(
-            "hopper_attention",
-            rows,
-            timeline_svg(rows),
-        ),
+        **roles_scene("hopper_attention", rows, timeline_svg(spans)),
     )
+
+
+def timeline(results):
+    rows = results[0].rows
+    scenes = [_rounded(r) for r in rows if "example" in r]
+    scenes = [r for r in scenes if "part" not in r or r["end"] > r["start"]]
+    recorded, *broken = (r for r in scenes if "listing" in r)
+    spans = pick(scenes, example=recorded["example"])
+    spans = [s for s in spans if "part" in s]
+    softmaxes = [s for s in spans if s["kind"] == "softmax"]
+    under = sum(_overlap(s, spans) for s in softmaxes)
+    end = max(s["end"] for s in spans)
+    cycles = only([r for r in rows if "cycles" in r])
+    timed = Comparison([r for r in rows if "implementation" in r], "with clocks", [OURS])
+    (price,) = timed[OURS].values()
+    took = recorded["took"]
+    return Figure(
+        finding=f"{count(end)} cycles of one program on the card: for "
+        f"{percent(under / sum(s['end'] - s['start'] for s in softmaxes))} of the softmaxes' time "
+        "a product of one of the consumers is under way.",
+        caption=f"{count(recorded['queries'])} queries and {count(recorded['keys'])} keys, D "
+        f"{recorded['D']}, the median of {count(len(cycles['cycles']))} programs. Each part notes "
+        "the clock of its multiprocessor at its marks. A product's bar ends when its consumer has "
+        "waited for it, a copy's when the first consumer sees it: both may be over earlier. The "
+        f"notes change the time of a call by {change(1 / price)}. *Take out* plays the kernel "
+        "without a piece of its protocol: the simulation of its barriers, with the times measured "
+        f"here. (Of the kernel as it is, it makes {count(recorded['played'])} cycles.)",
+        numbers={
+            "cycles": count(end),
+            "under": percent(under / sum(s["end"] - s["start"] for s in softmaxes)),
+            "softmax": count(took["softmax"]),
+            "product": count(took["product"]),
+            "price": change(1 / price),
+        },
+        claims={
+            f"{PAGE}: Take out": all(r["ends"] for r in broken) and len(broken) > 3,
+        },
+        **roles_scene("hopper_attention", scenes, timeline_svg(spans)),
+    )
+
+
+def _rounded(row):
+    """A row of the scene in steps of STEP cycles: what is closer together is seen together."""
+    times = ("start", "end", "time", "since", "works_from", "until")
+    there = times if "part" in row else times[2:]  # the "start" of a copy is a key
+    return row | {name: STEP * round(row[name] / STEP) for name in there if name in row}
+
+
+def _overlap(softmax, spans):
+    """How many cycles of a softmax some product is under way."""
+    products = [s for s in spans if s["kind"] in ("scores", "values")]
+    steps = range(softmax["start"], softmax["end"])
+    return sum(any(p["start"] <= at < p["end"] for p in products) for at in steps)
 
 
 def resources(results):

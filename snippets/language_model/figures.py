@@ -4,7 +4,7 @@ import itertools
 import statistics
 
 from snippets._lab.draw import charts
-from snippets._lab.draw.charts import Series, View
+from snippets._lab.draw.charts import Reference, Series, View
 from snippets._lab.draw.figure import Figure, from_all
 from snippets._lab.draw.identity import named
 from snippets._lab.draw.rows import OF_THE_HOST, TIME, derived, field, only, pick, values
@@ -52,9 +52,8 @@ def _points(losses, **case):
 
 
 def _ends(rows, names):
-    """Means of the losses at the end; a backend that was run again from the same seeds has two."""
-    runs = itertools.product(names, (False, True))
-    means = (_mean([r for r in rows if _run(r) == run]) for run in runs)
+    """Means of the losses at the end."""
+    means = (_mean(pick(rows, implementation=name)) for name in names)
     return [mean for mean in means if mean is not None]
 
 
@@ -65,24 +64,19 @@ def _farthest(ends, others):
 
 def _complete(rows):
     """The runs from seeds that all but the one in float32 were made from."""
-    rows = [r for r in rows if r["implementation"] != EAGER]
-    everyone = set(map(_run, rows))
-    there = {seed: set(map(_run, pick(rows, seed=seed))) for seed in values(rows, "seed")}
+    rows = [r for r in rows if r["implementation"] != EAGER and not r.get("again")]
+    everyone = set(values(rows, "implementation"))
+    there = {seed: set(values(pick(rows, seed=seed), "implementation")) for seed in _seeds(rows)}
     return [r for r in rows if there[r["seed"]] == everyone]
 
 
-def _run(row):
-    """(attention, whether it was run again from the same seeds)."""
-    return row["implementation"], row.get("again", False)
-
-
-def _once(rows):
-    return [r for r in rows if not r.get("again")]
+def _seeds(rows):
+    return values(rows, "seed")
 
 
 def _singly(rows):
     """How far apart two of PyTorch's single runs from one seed end, at most."""
-    ends = [_ends(pick(rows, seed=seed), BACKENDS) for seed in values(rows, "seed")]
+    ends = [_ends(pick(rows, seed=seed), BACKENDS) for seed in _seeds(rows)]
     return max(_farthest(one, one) for one in ends)
 
 
@@ -132,11 +126,11 @@ def losses(results):
         if pick(drawn[0].rows, implementation=name)
     ]
     return Figure(
-        finding=f"Over {_seeds(rows)}, our curves end at most {_four(_farthest(ours, theirs))} "
-        "nats per byte from any of PyTorch's; two of PyTorch's end up to "
-        f"{_four(_farthest(theirs, theirs))} apart.",
+        finding=f"Over {many(len(_seeds(rows)), 'seed')}, seed by seed, `{OURS}` ends "
+        f"{_interval(paired[OURS])} nats per byte from PyTorch's mean, `{HOPPER}` "
+        f"{_interval(paired[HOPPER])}.",
         caption=f"The loss of each step, means of the seeds and of {SMOOTHED} steps, and how far "
-        "each curve is from the mean of PyTorch's three backends. A model of "
+        "each curve is from the mean of PyTorch's backends. A model of "
         f"{millions(model['parameters'])} parameters, bfloat16 products, the same first weights "
         f"and the same bytes in the same order for each seed. {many(text['files'], 'file')} of "
         f"Python {text['python']}'s standard library, {size(text['bytes'])}. The table has all "
@@ -144,7 +138,7 @@ def losses(results):
         table=columns(
             _measured(result),
             {
-                "attention": lambda r: named(r["implementation"]) + ", again" * r.get("again", 0),
+                "attention": lambda r: named(r["implementation"]),
                 "seed": "seed",
                 "steps": lambda r: len(r["losses"]),
                 "last fifth, nats per byte": lambda r: decimals(_end(r), 4),
@@ -157,7 +151,7 @@ def losses(results):
             "flash": _interval(paired[OURS]),
             "hopper": _interval(paired[HOPPER]),
             "largest": _four(max(abs(mean) + half for mean, half in paired.values())),
-            "seeds": len(values(rows, "seed")),
+            "seeds": len(_seeds(rows)),
             "alone_theirs": _four(alone),
         },
         claims={
@@ -170,7 +164,7 @@ def losses(results):
 
 def _curves(rows):
     """The mean curves of the seeds, and how far each is from that of PyTorch's backends."""
-    shown = [*_once(_complete(rows)), *pick(rows, implementation=EAGER)]
+    shown = [*_complete(rows), *pick(rows, implementation=EAGER)]
     curves = {
         name: _mean_curve(pick(shown, implementation=name))
         for name in values(shown, "implementation")
@@ -198,10 +192,6 @@ def _four(loss):
     return decimals(loss, 4)
 
 
-def _seeds(rows):
-    return many(len(values(rows, "seed")), "seed")
-
-
 def faults(results):
     rows = _measured(results[0])
     ends = _ends_by_fault(rows)
@@ -215,8 +205,8 @@ def faults(results):
         finding=f"The wrong curves end {_four(min(apart.values()))} to "
         f"{decimals(max(apart.values()), 2)} nats per byte away from the right one.",
         caption="The same runs as above, through backwards with one mistake each; means of "
-        f"{_seeds(rows)} and of {SMOOTHED} steps. The distance is the difference of the means "
-        "over the last fifth of the steps.",
+        f"{many(len(_seeds(rows)), 'seed')} and of {SMOOTHED} steps. The distance is the "
+        "difference of the means over the last fifth of the steps.",
         table=_table_of_faults(rows, apart),
         plot=charts.lines(drawn, series, STEP, LOSS, log="", from_zero=False),
     )
@@ -254,7 +244,8 @@ def verdict(results):
     compared, rows = _complete(_measured(mine["losses"])), _measured(mine["faults"])
     ends = _ends_by_fault(rows)
     # The same runs, as they were made for the other figure.
-    again = abs(ends.pop(RIGHT) - _mean(pick(compared, implementation=OURS)))
+    same = [r for r in pick(compared, implementation=OURS) if r["seed"] in _seeds(rows)]
+    again = abs(ends.pop(RIGHT) - _mean(same))
     paired = {fault: _paired(pick(rows, fault=fault), compared) for fault in ends}
     found = [fault for fault, one in paired.items() if _told_apart(one)]
     return Figure(
@@ -355,8 +346,6 @@ def sampling(results):
 
 def samples(results):
     rows = _measured(results[0])
-    prompt = rows[0]["prompt"]
-    last = max(values(rows, "step"))
     return Figure(
         finding="The same prompts, from before the first step to after the last.",
         table=columns(
@@ -367,15 +356,50 @@ def samples(results):
                 "what it says": lambda r: _code(r["text"]),
             },
         ),
-        numbers={"last": last},
-        pieces={
-            name: _quoted(only(rows, step=step, prompt=prompt)["text"])
-            for name, step in (
-                ("beginning", 0),
-                ("hundred", 100),
-                ("end", last),
-            )
+    )
+
+
+@from_all
+def written(results):
+    """The loss of the whole run as it falls, and what the model writes on the way."""
+    mine = {r.result: r for r in reversed(results) if r.post == "language_model"}
+    if not mine.keys() >= {"training", "samples"}:
+        return None
+    run, said = only(_measured(mine["training"])), _measured(mine["samples"])
+    steps, prompt = values(said, "step"), said[0]["prompt"]
+    first, early, *_, last = steps
+    held_out = dict(map(tuple, run["validation"]))
+    rows = [{"of": "held out", "step": at, "loss": loss} for at, loss in held_out.items()]
+    shown = derived([mine["training"]], lambda _: [*rows, *_points(run["losses"], of="trained on")])
+    return Figure(
+        finding=f"From {decimals(held_out[first])} to {decimals(held_out[last])} nats per byte in "
+        f"{last} steps.",
+        caption=f"The loss on the bytes it learns from, means of {SMOOTHED} steps, and on files it "
+        "never sees. Upright lines: the steps whose samples are below.",
+        plot=charts.lines(
+            shown,
+            [
+                Series(HOPPER, "trained on", {"of": "trained on"}),
+                Series(HOPPER, "held out", {"of": "held out"}, shade=1),
+            ],
+            STEP,
+            LOSS,
+            log="y",
+            from_zero=False,
+            references=[Reference(f"step {at}", at, "x") for at in (early,)],
+        ),
+        numbers={
+            "early": early,
+            "last": last,
+            "loss_first": decimals(held_out[first]),
+            "loss_early": decimals(held_out[early]),
+            "loss_last": decimals(held_out[last]),
         },
+        pieces={
+            name: _quoted(only(said, step=step, prompt=prompt)["text"])
+            for name, step in (("first", first), ("early", early), ("last", last))
+        },
+        sources=(mine["training"], mine["samples"]),
     )
 
 

@@ -9,6 +9,7 @@ import collections
 import contextlib
 import itertools
 import math
+import re
 import types
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from snippets._lab.judge.oracle import NumericalMismatch, assert_attention, caus
 from snippets._lab.probe.compiled import SHARED_LIMIT, Compiler
 from snippets._warps import gluon, launch
 from snippets.hopper_attention import bench, kernel
+from snippets.hopper_attention.clocks import CLOCKED
 from snippets.hopper_attention.kernel import VARIANTS, Variant, hopper_attention
 from snippets.hopper_attention.sass import in_loops, loops
 from tests.floors import some
@@ -646,9 +648,9 @@ def machine_code():
         return dict(zip(cases, map(compiler.compiled, launches), strict=True))
 
 
-def launch_of(compiler, changes, D, causal, chosen, N, scale=None):
+def launch_of(compiler, changes, D, causal, chosen, N, scale=None, of=None):
     q, k, v = (torch.zeros(1, 2, n, D, dtype=torch.bfloat16) for n in (4096, N, N))
-    launcher = variant("hopper_attention", changes) if changes else hopper_attention
+    launcher = variant("hopper_attention", changes) if changes else of or hopper_attention
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(launcher.__globals__, "_refusals", lambda *_: ())
         patch.setitem(launcher.__globals__, "_multiprocessors", lambda device: 132)
@@ -702,6 +704,21 @@ PLAIN = [  # a kernel that knows no huge scores
     ),
     ("m_i = state.m_i * prob.scale_log2 if V.EXACT else state.m_i", "m_i = state.m_i"),
 ]
+
+
+@pytest.mark.compiler
+@ahead_of_time
+def test_reading_the_clock_leaves_the_loops_as_they_are(monkeypatch):
+    launcher, chosen = variant("hopper_attention", CLOCKED), VARIANTS[128][0]
+    monkeypatch.setitem(launcher.__globals__, "CLOCKS", torch.zeros(8, dtype=torch.int32))
+    with Compiler(60) as compiler:
+        launches = [
+            launch_of(compiler, (), 128, False, chosen, 4096, of=x) for x in (None, launcher)
+        ]
+        plain, clocked = (compiler.compiled(x) for x in launches)
+    assert loops(plain.sass()) == loops(clocked.sass())
+    reads = len(re.findall(r"CS2R\.32", clocked.sass()))
+    assert reads >= chosen.CONSUMERS * 12 + 9, "a mark is not in the machine code"
 
 
 @pytest.mark.compiler

@@ -6,6 +6,7 @@ import itertools
 import random
 import re
 import sys
+from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -39,7 +40,7 @@ from snippets._warps.role_traces import (
     Write,
 )
 from snippets._warps.simulation import Barrier, Simulation
-from snippets.hopper_attention import bench, channel, protocol, timeline
+from snippets.hopper_attention import bench, channel, clocks, protocol, timeline
 from snippets.hopper_attention.kernel import Variant, hopper_attention
 from snippets.hopper_attention.protocol import Work
 from snippets.hopper_backward import bench as backward_bench
@@ -583,6 +584,53 @@ def test_the_scene_is_the_timeline_with_the_lines_where_roles_stand():
     sent = [r["sent_to"] for r in rows if "sent_to" in r]
     for buffer in some({name for name in fetched if name[0] in "kv"}):
         assert sent.count(buffer.replace("[", ".empty[")) == 2 * fetched.count(buffer)
+
+
+def marks_of(clock):
+    """What clocks.py would note of a program that the simulation plays."""
+    marks = [[[0] * clocks.MARKS for _ in range(clocks.TILES + 2)] for _ in range(clocks.PARTS)]
+    at = {"scores": (clocks.SCORES, clocks.SCORED), "values": (clocks.VALUES, clocks.ADDED)}
+    for part, kind, tile, start, end in clock.spans:
+        if part == "producer":
+            row, first = (6, 3 * tile) if "q" in kind else (tile, 3 * ("v" in kind))
+            marks[-1][row][first : first + 3] = [start, start, end]
+        elif kind in at:
+            row = marks[int(part[-1])][tile]
+            row[at[kind][0]], row[at[kind][1]] = start, end
+        elif kind == "softmax":
+            marks[int(part[-1])][tile][clocks.WEIGHED] = end
+        elif kind == "out":
+            marks[int(part[-1])][clocks.WHOLE][clocks.STORES : clocks.STORED + 1] = [start, end]
+        elif kind == "q":
+            marks[tile][clocks.WHOLE][clocks.CAME] = end
+    return marks
+
+
+def test_what_was_noted_is_what_is_played():
+    """From a simulation to the marks of a GPU and back: spans, releases and buffers."""
+    clock = timeline.play(BASE, clocks.TILES, took=timeline.Took(500, 900, 700, 30, 600))
+    rows = list(timeline.measured(marks_of(clock), BASE))
+    spans = {tuple(r.values()) for r in rows if "part" in r}
+    seen = {s for s in clock.spans if s.part[0] == "c" and s.kind in ("scores", "values", "out")}
+    assert seen <= spans
+    assert [r for r in rows if "fetched" in r] == clock.fetches
+    released = Counter(s["sent_to"] for s in clock.sends)
+    assert released == Counter(r["sent_to"] for r in rows if "sent_to" in r)
+    listing = rows[-1]["listing"]
+    asked = {listing[r["lines"][0]].strip() for r in rows if "stays" in r}
+    assert len(asked) >= 6
+    assert all("_fill(" in x or "=" in x for x in asked)
+    assert timeline.took(marks_of(clock), 2)[:2] == (500, 900)
+
+
+def test_a_piece_taken_out_ends_in_trouble():
+    clock = timeline.play(BASE, clocks.TILES)
+    ends = {
+        r["example"]: r["ends"] for r in timeline.examples(marks_of(clock), BASE) if "ends" in r
+    }
+    assert ends.pop("nothing") == ""
+    for name, told in some(ends.items()):
+        assert "Deadlock" in told or "overwritten" in told or "two copies" in told, name
 
 
 # What the backward compiles to; the forward's machine code is read in its own file.

@@ -12,6 +12,7 @@ from snippets._lab.draw.tables import table
 FILE = "scene_steps.json"
 LAUNCHES = "scene_launches.json"  # for a reader's own text of the kernel
 SHARED = ("listing",)  # of all examples of a kernel
+PLAY_MS = 40_000  # of the first example where parts work side by side; others keep its pace
 
 Rows = Sequence[Mapping[str, Any]]
 
@@ -51,22 +52,26 @@ def _widget(*inside: str) -> str:
 
 
 def roles_scene(room: str, rows: Rows, svg: str) -> dict[str, Any]:
-    """The same of a kernel whose parts work side by side, from rows of its simulation.
+    """The same of a kernel whose parts work side by side; each row names its `example`.
 
     `svg` is the picture that stands there without a script.
     """
-    *events, whole = rows
     kinds = {"spans": "part", "stays": "stays", "sends": "sent_to", "fetches": "fetched"}
-    found = {kind: [r for r in events if field in r] for kind, field in kinds.items()}
-    example = {"name": "full", **_without(whole, *SHARED), **found}
+    examples = []
+    for name in dict.fromkeys(row["example"] for row in rows):
+        *events, whole = (_without(row, "example") for row in rows if row["example"] == name)
+        found = {kind: [r for r in events if field in r] for kind, field in kinds.items()}
+        examples.append({"name": name, **_without(whole, *SHARED), **found})
+    pace = PLAY_MS / max(span["end"] for span in examples[0]["spans"])
+    examples = [{**example, "pace": pace} for example in examples]
     source = f"snippets/{room}/kernel.py"
-    data = {"source": source, "listing": whole["listing"], "examples": [example]}
+    data = {"source": source, "listing": rows[-1]["listing"], "examples": examples}
     link = f"[The recorded steps](/figures/{room}/{FILE}){{ .am-source }}"
     widget = _widget(f'<div class="am-scene-poster">{svg}</div>', "", link)
     table_ = [
         {"who": span["part"], "what": span["kind"], "tile": span["tile"]}
         | {"from": span["start"], "to": span["end"]}
-        for span in found["spans"]
+        for span in examples[0]["spans"]
     ]
     return {"widget": widget, "extra_files": {FILE: data}, "table": table_}
 

@@ -90,11 +90,13 @@ def mutate(source: str, mutant: Mutant | Slip) -> str:
         raise MutantError(f"{mutant.name}: {error}") from None
 
 
-def variant(room: str, changes: Sequence[tuple[str, str]], name: str = "") -> Callable[..., Any]:
+def variant(
+    room: str, changes: Sequence[tuple[str, str]], name: str = "", launcher: str = ""
+) -> Callable[..., Any]:
     """The room's launcher with pieces of its code replaced: for timing parts of a kernel.
 
-    `name`: of another file of the room, and of its launcher. Raises MutantError unless each old
-    piece is found exactly once.
+    `name`: of another file of the room, and of its `launcher` if that has no other. Raises
+    MutantError unless each old piece is found exactly once.
     """
     file = room_file(room, f"{name}.py") if name else source_file(room)
     source = file.read_text(encoding="utf-8")
@@ -104,7 +106,8 @@ def variant(room: str, changes: Sequence[tuple[str, str]], name: str = "") -> Ca
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     path = Path(folder) / file.name
     path.write_text(source, encoding="utf-8")
-    return getattr(load_file(path, f"snippets.{room}.{path.parent.name}"), name or room)
+    module = load_file(path, f"snippets.{room}.{path.parent.name}")
+    return getattr(module, launcher or name or room)
 
 
 class _Judge:

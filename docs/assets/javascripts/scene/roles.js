@@ -15,19 +15,20 @@ export function isOfRoles(e) {
 /* What lies in each buffer of shared memory, and when: {name, kind, tile, from, full, freed}. */
 function buffersOf(e) {
   const seen = {};
-  return e.fetches.map(({ fetched, start, bytes: size }) => {
+  return e.fetches.flatMap(({ fetched, start, bytes: size }) => {
     const [kind, index] = [fetched[0], Number(fetched.match(/\d+/)[0])];
     seen[kind] = (seen[kind] ?? -1) + 1;
     const nth = seen[kind]; // of its kind: as the copies of it are numbered
     const copy = e.spans.find((s) => s.part === "copies" && s.kind === kind && s.tile === nth);
+    if (!copy) return []; // trouble came before it began
     const readers = kind === "q" ? 1 : e.consumers;
     const turn = kind === "q" ? 0 : Math.floor(nth / e.stages);
     const freed = e.sends.filter((s) => s.sent_to === `${kind}.empty[${index}]`)
       .slice(turn * readers, (turn + 1) * readers).map((s) => s.time);
-    return {
+    return [{
       name: fetched, kind, index, tile: nth, start, size, from: copy.start, full: copy.end,
       freed: freed.length === readers ? Math.max(...freed) : Infinity,
-    };
+    }];
   });
 }
 
@@ -46,7 +47,7 @@ function wordsOf(e, time, last) {
   if (begun.length) said.push(`Begun: ${listed(begun)}.`);
   if (begins.some((s) => s.kind === "out")) said.push("A consumer divides by l, and TMA stores its rows.");
   if (waits.length) said.push(`Waiting: ${listed(waits)}.`);
-  if (time === last) said.push("All rows are stored.");
+  if (time === last) said.push(e.ends || "All rows are stored.");
   return said.join(" ");
 }
 
@@ -86,7 +87,7 @@ export function rolesScript(e) {
   return {
     kind: "roles", name: e.name, steps, M, N, D, first: 0, block: 1, width: e.tile / KEYS,
     q: plain(M, D), k: plain(N, D), v: plain(N, D), collected: ["m", "l"], kept: "acc", strip: 8.4,
-    example: e, buffers, dense: true,
+    example: e, buffers, dense: true, pace: e.pace,
     perConsumer: M / e.consumers, columnOf: (start) => start / KEYS,
     read: (time) => bytes(buffers.filter((b) => b.full <= time).reduce((sum, b) => sum + b.size, 0)),
     about: `${many(e.consumers, "consumer")} of ${e.queries / e.consumers} queries and a producer; `

@@ -3,7 +3,8 @@
 import { mix, part } from "./canvas.js";
 
 const BAND = 0.8;
-const share = (time, from, to) => Math.max(0, Math.min(1, (time - from) / (to - from)));
+const NEVER = { start: Infinity, end: Infinity };
+const share = (time, from, to) => (time < from ? 0 : Math.min(1, (time - from) / (to - from)));
 
 export function* roles({ draw, at, colors, small, script, time }) {
   const e = script.example;
@@ -29,7 +30,7 @@ export function* roles({ draw, at, colors, small, script, time }) {
     const softmax = spansOf(name, "softmax");
     const added = spansOf(name, "values");
     spansOf(name, "scores").forEach((scores, n) => {
-      const [weigh, add] = [softmax[n], added[n]];
+      const [weigh, add] = [softmax[n] ?? NEVER, added[n] ?? NEVER];
       if (time < scores.start || time > add.end) return;
       const x = at.sx + script.columnOf(tileBuffers[n].start);
       const [made, weighed, gone] = [share(time, scores.start, scores.end), share(time, weigh.start, weigh.end), share(time, add.start, add.end)];
@@ -52,7 +53,7 @@ export function* roles({ draw, at, colors, small, script, time }) {
       draw.box(x + width / 2 - 1.6, top + perConsumer / 2 - 0.45, 3.2, 0.9, { fill: colors.paper, alpha: 0.9, round: 0.4 });
       draw.words(x + width / 2, top + perConsumer / 2 + 0.03, said, { color: colors.ink, px: small, weight: 600 });
     });
-    const done = added.reduce((sum, s) => sum + share(time, s.start, s.end), 0) / added.length;
+    const done = added.reduce((sum, s) => sum + share(time, s.start, s.end), 0) / Math.max(1, added.length);
     const stored = spansOf(name, "out")[0];
     const out = stored ? share(time, stored.start, stored.end) : 0;
     draw.box(at.ax, top + 0.3, script.D, perConsumer - 0.6, { fill: colors.raised, round: 0.15 });
@@ -113,21 +114,22 @@ function* shared(draw, { at, colors, small, script, time, consumers, color }) {
 
   yield;
   const [rx, rw] = places.registers;
-  const busy = (name, kinds) => e.spans.find((s) => s.part === name && kinds.includes(s.kind) && s.start <= time && time < s.end);
+  const busy = (name, kinds) => e.spans.filter((s) => s.part === name && kinds.includes(s.kind) && s.start <= time && time < s.end);
   const lines = [
-    ["tensor cores", consumers.map((i) => [i, busy(`consumer ${i}`, ["scores", "values"])]).find(([, s]) => s)],
-    ...consumers.map((i) => [`consumer ${i}`, [i, busy(`consumer ${i}`, ["softmax"])]]),
-    ["producer", [undefined, e.spans.find((s) => s.part === "producer" && s.start <= time && time < s.end)]],
+    ...consumers.map((i) => [`consumer ${i}, product`, "none", i, busy(`consumer ${i}`, ["scores", "values"])]),
+    ...consumers.map((i) => [`consumer ${i}`, "waits", i, busy(`consumer ${i}`, ["softmax", "out"])]),
+    ["producer", "waits", undefined, busy("producer", ["start q", "start k", "start v"])],
   ];
-  lines.forEach(([name, found], row) => {
-    const y = my + 1.5 + row * 1.7;
-    const [i, span] = found ?? [];
+  const tall = (strip - 1.8) / lines.length;
+  lines.forEach(([name, without, i, spans], row) => {
+    const y = my + 1.5 + row * tall;
+    const [span] = spans;
     const tint = span ? (i === undefined ? colors.producer : color(i)) : undefined;
-    draw.box(rx + 0.4, y, rw - 0.8, 1.4, { fill: tint ?? colors.paper, alpha: tint ? 0.24 : 0.6, line: tint ?? colors.rule, round: 0.25 });
-    if (span) draw.box(rx + 0.4, y, (rw - 0.8) * share(time, span.start, span.end), 1.4, { fill: tint, alpha: 0.35, round: 0.25 });
-    draw.words(rx + 0.75, y + 0.72, name, { color: colors.ink, px: small - 0.5, align: "left", weight: 600 });
-    const said = { scores: "q·kᵀ", values: "p·v" }[span?.kind] ?? span?.kind ?? (row ? "waits" : "idle");
-    draw.words(rx + rw - 0.75, y + 0.72, said, { color: span ? colors.ink : colors.muted, px: small - 0.5, align: "right" });
+    draw.box(rx + 0.4, y, rw - 0.8, tall - 0.3, { fill: tint ?? colors.paper, alpha: tint ? 0.24 : 0.6, line: tint ?? colors.rule, round: 0.25 });
+    if (span) draw.box(rx + 0.4, y, (rw - 0.8) * share(time, span.start, span.end), tall - 0.3, { fill: tint, alpha: 0.35, round: 0.25 });
+    draw.words(rx + 0.75, y + tall / 2 - 0.13, name, { color: colors.ink, px: small - 0.5, align: "left", weight: 600 });
+    const said = spans.map(({ kind }) => ({ scores: "q·kᵀ", values: "p·v" }[kind] ?? kind)).join(", ") || without;
+    draw.words(rx + rw - 0.75, y + tall / 2 - 0.13, said, { color: span ? colors.ink : colors.muted, px: small - 0.5, align: "right" });
   });
 }
 

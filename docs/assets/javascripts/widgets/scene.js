@@ -17,8 +17,9 @@
        lines: two lists of statements, bytes {k, v}}.
 
      parts side by side: `consumers`, `queries`, `keys`, `D`, `tile`, `stages`, `spans` {part, kind, tile, start, end},
-       `stays` {stays: which part, lines: a statement, since, works_from, until}, `sends` {sent_to, sender, time} and
-       `fetches` {fetched, start, bytes}; nothing of the fields above but its name.
+       `stays` {stays: which part, lines: a statement, since, works_from, until}, `sends` {sent_to, sender, time},
+       `fetches` {fetched, start, bytes}, `pace`, milliseconds of a unit of time, and `ends`: the trouble that it ends
+       with; nothing of the fields above but its name.
 
    running.js, row.js and roles.js make steps of them. A step is {name, phase, keys: [first, end] or null, scores, p, hidden,
    weights [rows][N]: what each key weighs so far, state {m, l, acc}, moves: [{what, bytes, out}], read, written: bytes
@@ -35,7 +36,6 @@ import { stage } from "../scene/stage.js";
 import { tablesFor } from "../scene/tables.js";
 
 const MOVE_MS = { scores: 2600, rescale: 1500, add: 2400, start: 1400, end: 1800, score: 1000, softmax: 1800, value: 900 };
-const UNIT_MS = 420; // of the time that parts which work side by side have in common
 const REST_MS = { running: 500, row: 120, roles: 0 }; // after a step, while it plays
 const STILL_MS = 1600; // a step's turn where nothing is to move
 const QUICK = 0.45; // of its time a step takes that the reader asks for
@@ -51,7 +51,7 @@ const FRAME = `
   </div>
   <div data-part="bar">
     <fieldset data-part="rows"><legend>Query</legend><span data-part="queries"></span></fieldset>
-    <fieldset data-part="choice"><legend>Mask</legend><span data-part="examples"></span></fieldset>
+    <fieldset data-part="choice"><legend data-part="legend">Mask</legend><span data-part="examples"></span></fieldset>
   </div>
   <p class="am-scene-formula" data-part="formula"></p>
   <p class="am-scene-words" data-part="words" role="status"></p>
@@ -149,7 +149,7 @@ function frame(view, time) {
   view.before = time;
   if (view.moment < 1) {
     const now = stepOf(view);
-    const takes = MOVE_MS[now.phase] ?? UNIT_MS * (now.at - (view.script.steps[view.step - 1]?.at ?? now.at) || 1);
+    const takes = MOVE_MS[now.phase] ?? view.script.pace * (now.at - (view.script.steps[view.step - 1]?.at ?? now.at) || 1);
     const whole = takes * (view.playing ? 1 : QUICK);
     view.moment = Math.min(1, view.moment + passed / whole);
     paint(view);
@@ -269,6 +269,7 @@ function build(box, data, linked = true) {
     }));
     parts.examples.append(button);
   }
+  if (scriptOf(data.examples[0]).kind === "roles") parts.legend.textContent = "Take out";
   parts.choice.hidden = data.examples.length < 2;
   parts.canvas.addEventListener("click", (event) => pick(view, view.stage.queryAt(event)));
   node.addEventListener("keydown", (event) => pressed(view, event));

@@ -24,7 +24,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 INTERPRETED = triton.knobs.runtime.interpret
 UPCAST = tl.constexpr(INTERPRETED)  # the interpreter cannot compute with bfloat16
 WRAP = tl.constexpr(2**30)  # no sequence has more rows
-PROBES = tl.constexpr(128)  # places that a search asks about at once
+PROBES = tl.constexpr(32)  # places that a search asks about at once: one for each thread of a warp
 LOG2_E = tl.constexpr(math.log2(math.e))  # exp(x) = 2^(x · log2(e)), and a GPU has only exp2
 
 
@@ -278,7 +278,7 @@ def _keys_step(
     st = tl.dot(k_tile, q_tile.T, input_precision="ieee")  # Sᵀ = K Qᵀ: [BLOCK_N, BLOCK_M]
     offs_m, offs_n = first + tl.arange(0, C.BLOCK_M), first_key + tl.arange(0, C.BLOCK_N)
     pt, slope = _weights(
-        st, lse_row[None, :], offs_m[None, :], offs_n[:, None], queries.bias, b, h, sizes, MASK, C
+        st, lse_row[None, :], offs_m, offs_n, queries.bias, b, h, sizes, MASK, C, KEYS_FIRST=True
     )
     dpt = tl.dot(v_tile, do_tile.T, input_precision="ieee")  # dPᵀ = V dOᵀ: the same shape
     delta_row = _load_numbers(queries.delta, queries, head, first, sizes.M, C)
@@ -290,38 +290,42 @@ def _keys_step(
 
 
 @triton.jit
-def _weights(s, lse_log2, offs_m, offs_n, bias, b, h, sizes, MASK: tl.constexpr, C: tl.constexpr):
+def _weights(
+    s, lse_log2, offs_m, offs_n, bias, b, h, sizes, MASK: tl.constexpr, C: tl.constexpr,
+    KEYS_FIRST: tl.constexpr,
+):  # fmt: skip
     """The forward's weights, again, of products s of queries offs_m and keys offs_n.
 
-    And the slope of the soft cap where these scores are. offs_m and lse_log2 [1, BLOCK_M] and
-    offs_n [BLOCK_N, 1]; or [BLOCK_M, 1] and [1, BLOCK_N].
+    And the slope of the soft cap where these scores are. With KEYS_FIRST they are transposed, and
+    lse_log2 is [1, BLOCK_M]; otherwise [BLOCK_M, 1].
     """
     slope = s
-    scale_log2 = sizes.scale_log2
     if C.CAP:
-        tanh = 1.0 - 2.0 / (1.0 + tl.exp2(s * (2.0 * scale_log2 / sizes.softcap)))
-        s, slope = tanh * sizes.softcap, 1.0 - tanh * tanh
+        tanh = 1.0 - 2.0 / (1.0 + tl.exp2(s * (2.0 * sizes.scale_log2 / sizes.softcap)))
+        s, slope = tanh * (sizes.softcap * LOG2_E), 1.0 - tanh * tanh
     elif C.BIAS:
-        s = s * (scale_log2 / LOG2_E)
+        s = s * sizes.scale_log2
     if C.BIAS:
-        if offs_n.shape[1] == 1:  # loaded as it lies: several numbers at once
-            s += _load_bias(bias, b, h, offs_m.T, offs_n.T, sizes).T
-        else:
-            s += _load_bias(bias, b, h, offs_m, offs_n, sizes)
-    if MASK:
-        s = _hide(s, offs_m, offs_n, sizes, C)
+        tile = _load_bias(bias, b, h, offs_m, offs_n, sizes)  # as it lies: several numbers at once
+        s += (tile.T if KEYS_FIRST else tile).to(tl.float32) * LOG2_E
+    if MASK and KEYS_FIRST:
+        s = _hide(s, offs_m[None, :], offs_n[:, None], sizes, C)
+    elif MASK:
+        s = _hide(s, offs_m[:, None], offs_n[None, :], sizes, C)
     if C.CAP or C.BIAS:
-        scale_log2 = LOG2_E
-    return tl.exp2(s * scale_log2 - lse_log2), slope
+        p = tl.exp2(s - lse_log2)
+    else:
+        p = tl.exp2(s * sizes.scale_log2 - lse_log2)
+    return p, slope
 
 
 @triton.jit
 def _load_bias(bias, b, h, offs_m, offs_n, sizes):
-    """The bias of queries offs_m [BLOCK_M, 1] and keys offs_n [1, BLOCK_N], in float32."""
+    """The bias of queries offs_m and keys offs_n: [BLOCK_M, BLOCK_N]."""
     ptr = bias.x + b.to(tl.int64) * bias.batch + h.to(tl.int64) * bias.head
-    place = offs_m.to(tl.int64) * bias.row + offs_n
-    mask = (offs_m < sizes.M) & (offs_n < sizes.columns)
-    return tl.load(ptr + place, mask=mask, other=0.0).to(tl.float32)
+    place = offs_m.to(tl.int64)[:, None] * bias.row + offs_n[None, :]
+    mask = (offs_m < sizes.M)[:, None] & (offs_n < sizes.columns)[None, :]
+    return tl.load(ptr + place, mask=mask, other=0.0)
 
 
 @triton.jit(do_not_specialize=["N", "M"])
@@ -513,7 +517,7 @@ def _scores_gradient(
     s = tl.dot(q_tile, k_tile.T, input_precision="ieee")  # S = Q Kᵀ: [BLOCK_M, BLOCK_N]
     offs_n = start + tl.arange(0, C.BLOCK_N)  # [BLOCK_N]
     p, slope = _weights(
-        s, lse_log2[:, None], offs_m[:, None], offs_n[None, :], bias, b, h, sizes, MASK, C
+        s, lse_log2[:, None], offs_m, offs_n, bias, b, h, sizes, MASK, C, KEYS_FIRST=False
     )
     dp = tl.dot(do_tile, v_tile.T, input_precision="ieee")  # dP = dO Vᵀ: the same shape
     return p * (dp - delta[:, None]), slope
@@ -763,6 +767,8 @@ def masks_and_packing_backward(
     use_tma = _can_use_tma(q, k, v, grad_out) and not (packed and max(M, N) > WRAP.value)
     gpu, hides = _architecture(q.device), limits[0] is not None
     for_keys, for_queries = _tiles(gpu, q.dtype, D, hides, bias is not None)
+    if packed:  # all registers: a search comes first
+        for_keys = for_keys._replace(maxnreg=None)
     masked = packed or limits != [None, None] or N % for_queries.BLOCK_N != 0
     tiles = _tiles_of(M, for_queries.BLOCK_M, cu_seqlens_q)
     # The logsumexp times log2(e), and Δ; rows begin at multiples of 16 bytes, as TMA needs. Packed,

@@ -216,7 +216,7 @@ def _masks_and_packing_kernel(
         tl.store(lse_ptr + row, (m_i * after + tl.log2(l_i)) / LOG2_E, mask=mask_m)
 
 
-PROBES = tl.constexpr(128)  # places that a search asks about at once
+PROBES = tl.constexpr(32)  # places that a search asks about at once: one for each thread of a warp
 
 
 @triton.jit

@@ -165,8 +165,8 @@ MUTANTS = [
     ),
     Mutant(
         "slope of the cap",
-        "s, slope = tanh * sizes.softcap, 1.0 - tanh * tanh",
-        "s, slope = tanh * sizes.softcap, 1.0 + tanh * 0.0",
+        "s, slope = tanh * (sizes.softcap * LOG2_E), 1.0 - tanh * tanh",
+        "s, slope = tanh * (sizes.softcap * LOG2_E), 1.0 + tanh * 0.0",
         "The gradient passes the soft cap as if it were not there.",
         BACKWARD,
     ),

@@ -211,7 +211,10 @@ def test_packed_sequences(sizes, mask, tail):
 
 
 @pytest.mark.numerical
-def test_packed_sequences_with_sinks_and_soft_cap():
+@pytest.mark.parametrize("architecture", ["sm_80", "sm_90"])  # by pointers, by descriptors
+def test_packed_sequences_with_sinks_and_soft_cap(architecture, monkeypatch):
+    for module in () if ON_GPU else (kernel, backward):
+        monkeypatch.setattr(module, "_architecture", lambda device: architecture)
     tensors, ends = pack([5, 70, 0], [64, 70, 3], H=4, Hkv=2, tail=3)
     check(tensors, **ends, sinks=torch.randn(4, device=DEVICE), softcap=4.0, causal=True)
 

@@ -81,7 +81,7 @@ TILES = {
 # Instead, with a bias and up to 128 columns; elsewhere those for 256, as its tile needs room too.
 BIASED = {
     "sm_90": {
-        64: (Tile(64, 64, 4, 3), Tile(128, 64, 8, 3)),
+        64: (Tile(64, 64, 4, 2), Tile(128, 64, 8, 3)),
         128: (Tile(32, 64, 4, 2), Tile(64, 64, 4, 2)),
     },
 }

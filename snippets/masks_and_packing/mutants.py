@@ -139,9 +139,9 @@ MUTANTS = [
     ),
     Mutant(
         "keys from the first sequence",
-        "k_end = first_k + N",
-        "k_end = N",
-        "Every packed sequence reads the keys of the first.",
+        "first_k = tl.maximum(tl.load(cu_k_ptr + low), 0)",
+        "first_k = low * 0",
+        "Every packed sequence reads the keys of the first, and all up to its own.",
     ),
     Mutant(
         "packed rows by heads",

@@ -211,7 +211,10 @@ def test_packed_sequences(sizes, mask, tail):
 
 
 @pytest.mark.numerical
-def test_packed_sequences_with_sinks_and_soft_cap():
+@pytest.mark.parametrize("architecture", ["sm_80", "sm_90"])  # by pointers, by descriptors
+def test_packed_sequences_with_sinks_and_soft_cap(architecture, monkeypatch):
+    for module in () if ON_GPU else (kernel, backward):
+        monkeypatch.setattr(module, "_architecture", lambda device: architecture)
     tensors, ends = pack([5, 70, 0], [64, 70, 3], H=4, Hkv=2, tail=3)
     check(tensors, **ends, sinks=torch.randn(4, device=DEVICE), softcap=4.0, causal=True)
 
@@ -475,8 +478,7 @@ def test_what_is_not_asked_for_costs_nothing(target, monkeypatch):
                     assert not [*changes][:9], (ours.__name__, D, causal)
 
 
-# Bytes a thread. The tiles are those of the plain kernels; better ones need a GPU to choose them.
-MOST_SPILLED = {"packed": 400, "bias": 400}
+MOST_SPILLED = {"packed": 100, "bias": 200}  # bytes a thread; a bias in float32 takes most
 OPTIONS = {
     "window": ({"causal": True, "window": (100, None)}, False),
     "sinks": ({"causal": True, "sinks": torch.empty(2)}, False),

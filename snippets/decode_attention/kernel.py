@@ -126,7 +126,6 @@ def _decode_attention_kernel(
     k = Cache(k_ptr + hk * stride_kh, stride_kb, stride_kn, stride_kd)
     v = Cache(v_ptr + hk * stride_vh, stride_vb, stride_vn, stride_vd)
     pages = Pages(table_ptr, b, stride_tb, stride_tn, num_pages)
-    unit = 1.0  # of q
     if k_scale_ptr is not None:
         scale_log2 *= tl.load(k_scale_ptr + hk)
         # Two columns at once: by bytes, values would leave shared memory one at a time.
@@ -135,9 +134,9 @@ def _decode_attention_kernel(
             q = q.to(tl.float32)  # which may be too large or too small: over a power of two
             largest = tl.maximum(tl.max(tl.abs(q), axis=1), 2.0**-126)[:, None]
             unit = tl.exp2(tl.floor(tl.log2(largest)))
-            q = (q / unit).to(tl.float16)
+            q, scale_log2 = (q / unit).to(tl.float16), scale_log2 * unit
     m_i, l_i, acc = _attend(
-        q, k, v, pages, first, stop, low, last_key, scale_log2 * unit,
+        q, k, v, pages, first, stop, low, last_key, scale_log2,
         D=D, PAGE=PAGE, LEFT=LEFT, BLOCK_N=BLOCK_N,
     )  # fmt: skip
 

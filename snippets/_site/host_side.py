@@ -81,7 +81,7 @@ def _gradients(
             *of_queries, out, lse, grad_lse, sinks, None, cu_seqlens_q, cu_seqlens_k,
             lse_log2, delta, grad_sinks, grad_q,
             qb, qh, qm, kb, kh, kn, vb, vh, vn, gb, gh, gm, ob, oh, om, None, None, None,
-            lse_log2.stride(0), H, H // Hkv,
+            None, lse_log2.stride(0), H, H // Hkv,
             _together(B * H, tiles) if hides else 1, M, N, sequences,
             offset if window is not None else 0 if packed else N - M, left, scale,
             scale * LOG2_E.value, softcap, D=D, CAUSAL=hides, BOTTOM_RIGHT=True,
@@ -92,7 +92,7 @@ def _gradients(
         _keys_kernel[(tiles_k * B * Hkv,)](
             *of_keys, *rows, None, cu_seqlens_q, cu_seqlens_k, grad_k, grad_v,
             qb, qh, qm, kb, kh, kn, vb, vh, vn, gb, gh, gm, None, None, None,
-            lse_log2.stride(0), H, H // Hkv,
+            None, lse_log2.stride(0), None, H, H // Hkv,
             _together(B * Hkv, tiles_k) if hides else 1, M, N, sequences,
             offset if window is not None else 0 if packed else N - M, left, scale,
             scale * LOG2_E.value, softcap, D=D, CAUSAL=hides, BOTTOM_RIGHT=True,
@@ -164,7 +164,7 @@ def _forward(
     with torch.cuda.device_of(q):  # launch where the tensors are; does nothing for a CPU tensor
         context.run(_attention_kernel[((tiles if packed else triton.cdiv(M, BLOCK_M)) * H * B,)],
             q, k, v, out, lse, sinks, bias, cu_seqlens_q, cu_seqlens_k,
-            qb, qh, qm, kb, kh, kn, vb, vh, vn, bb, bh, bm,
+            qb, qh, qm, kb, kh, kn, vb, vh, vn, bb, bh, bm, N,
             H, H // Hkv, M, N, sequences, offset if window is not None else 0 if packed else N - M,
             left, (D**-0.5 if scale is None else float(scale)) * LOG2_E.value, softcap,
             D=D, BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_D=BLOCK_D, USE_TMA=use_tma,

@@ -292,7 +292,9 @@ def _constants(ticks: Ticks) -> str:
 
 def _tile(ticks: Ticks) -> Any:
     """The row of the forward's table for these ticks."""
-    found = _tables(SOURCE, "Tile", "HOPPER_128", "TILE_CONFIGS")
+    found = _tables(SOURCE, "Tile", "HOPPER_128", "TILE_CONFIGS", "BIASED")
+    if ticks.bias and ticks.gpu in found["BIASED"] and ticks.D <= 128:
+        return found["BIASED"][ticks.gpu]
     rows = found["TILE_CONFIGS"][ticks.gpu]
     D = 256 if ticks.bias else ticks.D
     tiles = rows[min(width for width in rows if width >= D)]

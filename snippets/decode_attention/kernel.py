@@ -128,6 +128,13 @@ def _decode_attention_kernel(
     pages = Pages(table_ptr, b, stride_tb, stride_tn, num_pages)
     if k_scale_ptr is not None:
         scale_log2 *= tl.load(k_scale_ptr + hk)
+        # Two columns at once: by bytes, values would leave shared memory one at a time.
+        v = Cache(v.ptr.to(tl.pointer_type(tl.uint16), bitcast=True), v.block // 2, v.row // 2, 1)
+        if q_ptr.dtype.element_ty == tl.bfloat16:  # one instruction makes float16 of float8
+            q = q.to(tl.float32)  # which may be too large or too small: over a power of two
+            largest = tl.maximum(tl.max(tl.abs(q), axis=1), 2.0**-126)[:, None]
+            unit = tl.exp2(tl.floor(tl.log2(largest)))
+            q, scale_log2 = (q / unit).to(tl.float16), scale_log2 * unit
     m_i, l_i, acc = _attend(
         q, k, v, pages, first, stop, low, last_key, scale_log2,
         D=D, PAGE=PAGE, LEFT=LEFT, BLOCK_N=BLOCK_N,
@@ -188,9 +195,12 @@ def _attend(
 ):  # fmt: skip
     """Rows of q over some keys: largest score, sum of exp2(score - largest), the same of values."""
     BLOCK_D: tl.constexpr = q.shape[1]
+    PAIRS: tl.constexpr = v.ptr.dtype.element_ty == tl.uint16  # of columns, in float8
+    WIDTH: tl.constexpr = BLOCK_D // 2 if PAIRS else BLOCK_D
     m_i = tl.full([q.shape[0]], float("-inf"), tl.float32)
     l_i = tl.zeros([q.shape[0]], tl.float32)
-    acc = tl.zeros(q.shape, tl.float32)
+    acc = tl.zeros([q.shape[0], WIDTH], tl.float32)
+    odd = acc  # of pairs, the second columns
     page, n = pages.b, first
     if PAGE > 0:
         if PAGE < BLOCK_N:  # one key of each page: [BLOCK_N // PAGE]
@@ -205,7 +215,7 @@ def _attend(
         if LEFT is not None:  # a key that no row sees is not read, whatever lies there
             there = places.there & (offs_n >= low)
             places = Places(places.block, places.first_row, places.rows, there)
-        k_tile = _load_rows(k, places, D=D, BLOCK_D=BLOCK_D).to(q.dtype)
+        k_tile = _numbers(_load_rows(k, places, D=D, BLOCK_D=BLOCK_D), q.dtype)
         s = tl.dot(q, k_tile.T, input_precision="ieee")  # [BLOCK_M, BLOCK_N], float32
         visible = places.there[None, :] & (offs_n[None, :] <= last_key[:, None])
         if LEFT is not None:
@@ -218,9 +228,15 @@ def _attend(
         p = tl.exp2(s - m_sub[:, None])  # [BLOCK_M, BLOCK_N]
         l_i = l_i * alpha + tl.sum(p, axis=1)
         acc = acc * alpha[:, None]
-        v_tile = _load_rows(v, places, D=D, BLOCK_D=BLOCK_D).to(q.dtype)
-        acc = tl.dot(p.to(q.dtype), v_tile, acc, input_precision="ieee")
+        p = p.to(q.dtype)
+        v_tile = _load_rows(v, places, D=D * WIDTH // BLOCK_D, BLOCK_D=WIDTH)
+        acc = tl.dot(p, _numbers(v_tile, q.dtype), acc, input_precision="ieee")
+        if PAIRS:
+            second = _numbers(v_tile >> 8, q.dtype)
+            odd = tl.dot(p, second, odd * alpha[:, None], input_precision="ieee")
         m_i = m_new
+    if PAIRS:
+        acc = tl.join(acc, odd).reshape(q.shape)
     return m_i, l_i, acc
 
 
@@ -274,10 +290,18 @@ def _load_rows(cache, places, D: tl.constexpr, BLOCK_D: tl.constexpr):
     begin += tl.cast(places.first_row, tl.int64) * cache.row
     row_ptr = cache.ptr + places.rows.to(tl.int64) * cache.row + begin  # [BLOCK_N]
     tile = tl.load(row_ptr[:, None] + offs_d[None, :] * cache.column, mask=mask, other=0.0)
-    if UPCAST and tile.dtype.is_fp8():
-        nan = (tile.to(tl.uint8, bitcast=True) & 127) == 127
-        tile = tl.where(nan, float("nan"), tile.to(tl.float32))
     return tile.to(tl.float32) if UPCAST and tile.dtype == tl.bfloat16 else tile
+
+
+@triton.jit
+def _numbers(tile, dtype: tl.constexpr):
+    """A tile in the dtype of q: of float8_e4m3fn, or of pairs of it the lower bytes."""
+    if tile.dtype == tl.uint16:
+        tile = tile.to(tl.uint8).to(tl.float8e4nv, bitcast=True)
+    numbers = tile.to(dtype)
+    if UPCAST and tile.dtype.is_fp8():  # the interpreter takes NaN for a number
+        numbers = tl.where((tile.to(tl.uint8, bitcast=True) & 127) == 127, float("nan"), numbers)
+    return numbers
 
 
 @triton.jit
@@ -426,7 +450,8 @@ def decode_attention(
             float16, bfloat16 or float32; D at most 256. Any strides.
         k_cache, v_cache: [B, Hkv, N, D], H a multiple of Hkv; with a page_table [pages, Hkv, page,
             D], a page being a power of two of keys. Any strides. In q's dtype, or in
-            float8_e4m3fn with scales on a GPU of compute capability 8.9 or later.
+            float8_e4m3fn with scales on a GPU of compute capability 8.9 or later: then an even D,
+            whose columns lie side by side, and all other strides even.
         cache_seqlens: int32 [B], keys of each sequence with its M new ones: token m sees the keys
             up to cache_seqlens - M + m. Without it every sequence fills its cache.
         page_table: int32 [B, pages of a sequence]: where the keys of a sequence lie, page by page.
@@ -530,10 +555,11 @@ def _decode_plan(
             raise
     (B, H, M, D), (blocks, Hkv, *_) = q.shape, k_cache.shape
     page, capacity, steps = _layout(k_cache, v_cache, lens, table)
+    fp8 = k_cache.dtype == FP8
     gpu, keys, (left, _) = _device_facts(q.device), longest or capacity, window or (None, None)
     # What can be seen; and as a batch-invariant split begins at a multiple, what lies before it.
     keys = min(keys, keys if left is None else left + M + (SPLIT_KEYS - 1) * batch_invariant)
-    work = (q.dtype, B * Hkv, M * H // Hkv, D, page, keys, num_splits, batch_invariant)
+    work = (q.dtype, B * Hkv, M * H // Hkv, D, page, keys, num_splits, batch_invariant, fp8)
     tile, BLOCK_M, BLOCK_D, programs, _, splits, early = _plan(gpu, *work)
     sizes = (
         *q.stride(), *steps, Hkv, H // Hkv, M, capacity, blocks, splits,
@@ -602,7 +628,7 @@ def _device_facts(device):
 
 
 @functools.lru_cache(maxsize=4096)
-def _plan(device, dtype, heads, rows, D, page, keys, num_splits=0, invariant=False):
+def _plan(device, dtype, heads, rows, D, page, keys, num_splits=0, invariant=False, fp8=False):
     """How so many heads of keys (of all sequences) with so many rows of q each are shared out.
 
     `page` is how many keys a page has, 0 without pages, and `keys` how many the longest sequence.
@@ -614,14 +640,14 @@ def _plan(device, dtype, heads, rows, D, page, keys, num_splits=0, invariant=Fal
     BLOCK_M, BLOCK_D = (max(16, triton.next_power_of_2(x)) for x in (min(rows, ROWS[kind]), D))
     programs = heads * -(-rows // BLOCK_M)
     tile = next(tile for widest, tile in TILES[kind].items() if D <= widest)
-    many = programs > 2 * device.processors and not invariant
+    many = programs > 2 * device.processors and not invariant and (page or not fp8)
     if kind == "16 bits" and BLOCK_D == 128 and (many or 0 < page < tile.BLOCK_N):
         if not page:
             tile = SINGLE if rows == 1 and programs > 8 * device.processors else MANY
         else:  # two warps have registers for 16 rows
             tile = MANY_PAGED if many and BLOCK_M == 16 else PAGED
     # Bytes of a tile of keys and values, and of the rest; where room is short, fewer are in flight.
-    size = 2 * tile.BLOCK_N * BLOCK_D * dtype.itemsize
+    size = 2 * tile.BLOCK_N * BLOCK_D * (1 if fp8 else dtype.itemsize)
     beside = BLOCK_M * (BLOCK_D + tile.BLOCK_N) * dtype.itemsize
     stages = max(1, min(tile.num_stages, (device.shared - beside) // size + 1))
     # A multiprocessor has as much as a program may have, and CUDA's 1024 bytes of each program.
@@ -717,6 +743,9 @@ def _refusals(new, k_cache, v_cache, lens, table, more, asked=(None, 0, False, F
     for name, x in (("k_cache", k_cache), ("v_cache", v_cache)):
         if x.shape != want:
             yield ValueError(f"{name} has shape {(*x.shape,)}; allowed: {want}")
+        odd = [n for n in (D, x.data_ptr(), *x.stride()[:3]) if n % 2]
+        if fp8 and "q" in new and (odd or x.stride(3) != 1):  # columns are loaded two at a time
+            yield ValueError(f"{name} has {D} columns, strides {x.stride()}; allowed: even, last 1")
         if "q" not in new and 0 in x.stride() and 0 in x.squeeze().stride():
             yield ValueError(f"{name} has strides {x.stride()}; allowed: none of 0")
     if "q" in new and (M > 64 or D > max(TILES["16 bits"])):  # more new tokens are a prefill

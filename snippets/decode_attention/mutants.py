@@ -258,6 +258,18 @@ MUTANTS = [
         "The result is an average of what the cache stores, not of what it stands for.",
     ),
     Mutant(
+        "one column of two",
+        "second = _numbers(v_tile >> 8, q.dtype)",
+        "second = _numbers(v_tile, q.dtype)",
+        "Values in float8 are loaded two at a time, and the first stands in both columns.",
+    ),
+    Mutant(
+        "queries too large for float16",
+        "unit = tl.exp2(tl.floor(tl.log2(largest)))",
+        "unit = tl.full(largest.shape, 1.0, tl.float32)",
+        "Beside float8 keys bfloat16 queries become float16, which ends at 65,504.",
+    ),
+    Mutant(
         "float8 multiplied by its scale",
         "x = tl.div_rn(x.to(tl.float32), tl.load(scale_ptr + hk))",
         "x = x.to(tl.float32) * tl.load(scale_ptr + hk)",

@@ -235,9 +235,11 @@ def _plan(q, k, v, scale, causal, align, return_lse):
             _architecture, _tile_config, INTERPRETED,
         )  # fmt: skip
         return _plans[key]
-    except (AttributeError, KeyError, RuntimeError, TypeError):  # a new one, or no dense tensor
+    except (AttributeError, KeyError, RuntimeError, TypeError) as new_or_wrong:
         for error in _refusals(q, k, v, scale, causal, align, return_lse):
             raise error from None
+        if not isinstance(new_or_wrong, KeyError):
+            raise
     addresses = [x.data_ptr() % 16 for x in (q, k, v)]
     q, k, v = (x[(None,) * (4 - x.dim())] for x in (q, k, v))
     (B, H, M, D), (_, Hkv, N, _), gpu = q.shape, k.shape, _architecture(q.device)

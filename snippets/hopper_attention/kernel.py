@@ -668,9 +668,11 @@ def _plan_of(q, k, v, scale, causal, align, return_lse):
             _multiprocessors, _variant,
         )  # fmt: skip
         return _plans[key]
-    except (AttributeError, KeyError, RuntimeError, TypeError):  # a new one, or no dense tensor
+    except (AttributeError, KeyError, RuntimeError, TypeError) as new_or_wrong:
         for error in _refusals(q, k, v, scale, causal, align, return_lse):
             raise error from None
+        if not isinstance(new_or_wrong, KeyError):
+            raise
     q, k, v = (x[(None,) * (4 - x.dim())] for x in (q, k, v))
     (B, H, M, D), (_, Hkv, N, _) = q.shape, k.shape
     scale = D**-0.5 if scale is None else float(scale)

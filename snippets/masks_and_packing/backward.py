@@ -6,7 +6,6 @@ Run it alone: `python backward.py` checks it against PyTorch, on a CPU too.
 Part of *Attention, Measured*, MIT license. Needs torch >= 2.11 and triton >= 3.6.
 """
 
-import contextvars
 import functools
 import math
 import numbers
@@ -24,6 +23,8 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 INTERPRETED = triton.knobs.runtime.interpret
 UPCAST = tl.constexpr(INTERPRETED)  # the interpreter cannot compute with bfloat16
+WRAP = tl.constexpr(2**30)  # no sequence has more rows
+PROBES = tl.constexpr(32)  # places that a search asks about at once: one for each thread of a warp
 LOG2_E = tl.constexpr(math.log2(math.e))  # exp(x) = 2^(x · log2(e)), and a GPU has only exp2
 
 
@@ -77,6 +78,14 @@ TILES = {
     },
 }
 
+# Instead, with a bias and up to 128 columns; elsewhere those for 256, as its tile needs room too.
+BIASED = {
+    "sm_90": {
+        64: (Tile(64, 64, 4, 2), Tile(128, 64, 8, 3)),
+        128: (Tile(32, 64, 4, 2), Tile(64, 64, 4, 2)),
+    },
+}
+
 
 # N, M or G = 1 as a constant: the first two crash the assembler of Triton 3.6.0, and with the
 # third the loop over heads is gone, whereupon the assembler waits for each product on its own.
@@ -91,8 +100,9 @@ def _keys_kernel(
     stride_kb, stride_kh, stride_kn,
     stride_vb, stride_vh, stride_vn,
     stride_gb, stride_gh, stride_gm,
-    stride_bb, stride_bh, stride_bm,
+    stride_bb, stride_bh, stride_bm, columns,
     stride_sums,  # step to the next head of lse_log2 and delta
+    sums_block,  # packed: those of a sequence begin at a multiple of it; or None
     H, G,  # heads of queries, and how many of them share a head of keys
     together,  # heads of keys whose programs start together
     M, N, sequences,  # queries, keys; packed: of so many sequences together; else None
@@ -120,19 +130,8 @@ def _keys_kernel(
     C: tl.constexpr = Constants(
         D, BLOCK_M, BLOCK_N, BLOCK_D, CAUSAL, LEFT, CAP, bias_ptr is not None, USE_TMA, PACKED
     )
-    ONCE: tl.constexpr = Constants(
-        D,
-        BLOCK_M,
-        BLOCK_N,
-        BLOCK_D,
-        CAUSAL,
-        LEFT,
-        CAP,
-        bias_ptr is not None,
-        USE_TMA and not PACKED,
-        PACKED,
-    )
     left_offset, softcap = left_offset if LEFT else 0, softcap if CAP else 1.0
+    first_sum = 0
     if PACKED:
         num_tiles = N // BLOCK_N + sequences + 1
     else:
@@ -140,24 +139,24 @@ def _keys_kernel(
     head, tile_idx = _place(num_tiles, together, LAST_FIRST=False)
     b, hk = head // (H // G), head % (H // G)
     if PACKED:  # from here on M, N and all pointers are those of one sequence
-        tile_idx, first_k, N, first_q, M = _sequence(
+        tile_idx, first_k, N, first_q, M, sequence = _sequence(
             tile_idx, cu_k_ptr, cu_q_ptr, sequences, N, M, BLOCK_N
         )
         skipped, N, causal_offset, left_offset = _seen_keys(
             M, N, causal_offset, left_offset, BOTTOM_RIGHT, C
         )
         first_k += skipped
-        q += first_q.to(tl.int64) * stride_qm
-        grad_out += first_q.to(tl.int64) * stride_gm
-        lse_log2, delta = lse_log2 + first_q, delta + first_q
-        if USE_TMA:  # what the loop loads: by descriptors that know where the sequence ends
-            q = _of_sequence(q, H, M, stride_qb, stride_qh, stride_qm, D, BLOCK_M, BLOCK_D)
-            grad_out = _of_sequence(
-                grad_out, H, M, stride_gb, stride_gh, stride_gm, D, BLOCK_M, BLOCK_D
-            )
-        k += first_k.to(tl.int64) * stride_kn
-        v += first_k.to(tl.int64) * stride_vn
-    sizes = Sizes(H, M, N, causal_offset, left_offset, scale_log2, softcap)
+        first_sum = (first_q // sums_block + sequence) * sums_block
+        if USE_TMA:  # of one batch: instead, where the sequence ends
+            end_q, end_k = first_q + M, first_k + N
+            stride_qb, stride_gb, stride_kb, stride_vb = end_q, end_q, end_k, end_k
+        else:
+            q += first_q.to(tl.int64) * stride_qm
+            grad_out += first_q.to(tl.int64) * stride_gm
+            k += first_k.to(tl.int64) * stride_kn
+            v += first_k.to(tl.int64) * stride_vn
+            lse_log2, delta = lse_log2 + first_sum, delta + first_sum
+    sizes = Sizes(H, M, N, columns, causal_offset, left_offset, scale_log2, softcap)
     bias = Rows(bias_ptr, stride_bb, stride_bh, stride_bm)
     h_first, h_end = hk * G, hk * G + G  # the query heads that share it
     first_key = tile_idx * BLOCK_N
@@ -165,14 +164,10 @@ def _keys_kernel(
 
     queries = Queries(
         Rows(q, stride_qb, stride_qh, stride_qm), Rows(grad_out, stride_gb, stride_gh, stride_gm),
-        lse_log2, delta, stride_sums, bias,
+        lse_log2, delta, stride_sums, first_sum, bias,
     )  # fmt: skip
-    k_tile = _load_rows(
-        Rows(k, stride_kb, stride_kh, stride_kn), b, hk, first_key, N, BLOCK_N, ONCE
-    )
-    v_tile = _load_rows(
-        Rows(v, stride_vb, stride_vh, stride_vn), b, hk, first_key, N, BLOCK_N, ONCE
-    )
+    k_tile = _load_rows(Rows(k, stride_kb, stride_kh, stride_kn), b, hk, first_key, N, BLOCK_N, C)
+    v_tile = _load_rows(Rows(v, stride_vb, stride_vh, stride_vn), b, hk, first_key, N, BLOCK_N, C)
     dk = tl.zeros([BLOCK_N, BLOCK_D], tl.float32)
     dv = tl.zeros([BLOCK_N, BLOCK_D], tl.float32)
 
@@ -201,7 +196,7 @@ class Rows(NamedTuple):
     """A tensor [B, heads, rows, D], and the steps between its parts."""
 
     x: Any  # a TMA descriptor, or a pointer to the first element
-    batch: Any
+    batch: Any  # packed, for a descriptor: instead, the row where the sequence ends
     head: Any
     row: Any
 
@@ -214,6 +209,7 @@ class Queries(NamedTuple):
     lse_log2: Any  # descriptors of [B · H, M], or pointers
     delta: Any
     step: Any  # from head to head of these two
+    first: Any  # where they begin
     bias: Any  # Rows
 
 
@@ -223,6 +219,7 @@ class Sizes(NamedTuple):
     H: Any  # heads of queries
     M: Any  # queries
     N: Any  # keys
+    columns: Any  # of the bias: as many, but it is known whether 16 divides them; or None
     causal_offset: Any
     left_offset: Any
     scale_log2: Any
@@ -277,14 +274,14 @@ def _keys_step(
     q_tile = _load_rows(queries.q, b, h, first, sizes.M, C.BLOCK_M, C)
     do_tile = _load_rows(queries.grad_out, b, h, first, sizes.M, C.BLOCK_M, C)
     head = b * sizes.H + h
-    lse_row = _load_numbers(queries.lse_log2, queries.step, head, first, sizes.M, C)
+    lse_row = _load_numbers(queries.lse_log2, queries, head, first, sizes.M, C)
     st = tl.dot(k_tile, q_tile.T, input_precision="ieee")  # Sᵀ = K Qᵀ: [BLOCK_N, BLOCK_M]
     offs_m, offs_n = first + tl.arange(0, C.BLOCK_M), first_key + tl.arange(0, C.BLOCK_N)
     pt, slope = _weights(
-        st, lse_row[None, :], offs_m[None, :], offs_n[:, None], queries.bias, b, h, sizes, MASK, C
+        st, lse_row[None, :], offs_m, offs_n, queries.bias, b, h, sizes, MASK, C, KEYS_FIRST=True
     )
     dpt = tl.dot(v_tile, do_tile.T, input_precision="ieee")  # dPᵀ = V dOᵀ: the same shape
-    delta_row = _load_numbers(queries.delta, queries.step, head, first, sizes.M, C)
+    delta_row = _load_numbers(queries.delta, queries, head, first, sizes.M, C)
     dst = pt * (dpt - delta_row[None, :])
     dst = (dst * slope if C.CAP else dst).to(q_tile.dtype)
     dv = tl.dot(pt.to(do_tile.dtype), do_tile, dv, input_precision="ieee")  # dV + Pᵀ dO
@@ -293,11 +290,14 @@ def _keys_step(
 
 
 @triton.jit
-def _weights(s, lse_log2, offs_m, offs_n, bias, b, h, sizes, MASK: tl.constexpr, C: tl.constexpr):
+def _weights(
+    s, lse_log2, offs_m, offs_n, bias, b, h, sizes, MASK: tl.constexpr, C: tl.constexpr,
+    KEYS_FIRST: tl.constexpr,
+):  # fmt: skip
     """The forward's weights, again, of products s of queries offs_m and keys offs_n.
 
-    And the slope of the soft cap where these scores are. offs_m and lse_log2 [1, BLOCK_M] and
-    offs_n [BLOCK_N, 1]; or [BLOCK_M, 1] and [1, BLOCK_N].
+    And the slope of the soft cap where these scores are. With KEYS_FIRST they are transposed, and
+    lse_log2 is [1, BLOCK_M]; otherwise [BLOCK_M, 1].
     """
     slope = s
     if C.CAP:
@@ -306,17 +306,26 @@ def _weights(s, lse_log2, offs_m, offs_n, bias, b, h, sizes, MASK: tl.constexpr,
     elif C.BIAS:
         s = s * sizes.scale_log2
     if C.BIAS:
-        ptr = bias.x + b.to(tl.int64) * bias.batch + h.to(tl.int64) * bias.head
-        mask = (offs_m < sizes.M) & (offs_n < sizes.N)
-        place = offs_m.to(tl.int64) * bias.row + offs_n
-        s += tl.load(ptr + place, mask=mask, other=0.0).to(tl.float32) * LOG2_E
-    if MASK:
-        s = _hide(s, offs_m, offs_n, sizes, C)
+        tile = _load_bias(bias, b, h, offs_m, offs_n, sizes)  # as it lies: several numbers at once
+        s += (tile.T if KEYS_FIRST else tile).to(tl.float32) * LOG2_E
+    if MASK and KEYS_FIRST:
+        s = _hide(s, offs_m[None, :], offs_n[:, None], sizes, C)
+    elif MASK:
+        s = _hide(s, offs_m[:, None], offs_n[None, :], sizes, C)
     if C.CAP or C.BIAS:
         p = tl.exp2(s - lse_log2)
     else:
         p = tl.exp2(s * sizes.scale_log2 - lse_log2)
     return p, slope
+
+
+@triton.jit
+def _load_bias(bias, b, h, offs_m, offs_n, sizes):
+    """The bias of queries offs_m and keys offs_n: [BLOCK_M, BLOCK_N]."""
+    ptr = bias.x + b.to(tl.int64) * bias.batch + h.to(tl.int64) * bias.head
+    place = offs_m.to(tl.int64)[:, None] * bias.row + offs_n[None, :]
+    mask = (offs_m < sizes.M)[:, None] & (offs_n < sizes.columns)[None, :]
+    return tl.load(ptr + place, mask=mask, other=0.0)
 
 
 @triton.jit(do_not_specialize=["N", "M"])
@@ -335,7 +344,7 @@ def _queries_kernel(
     stride_vb, stride_vh, stride_vn,
     stride_gb, stride_gh, stride_gm,
     stride_ob, stride_oh, stride_om,
-    stride_bb, stride_bh, stride_bm,
+    stride_bb, stride_bh, stride_bm, columns,
     stride_sums,
     H, G,
     together,  # heads whose programs start together
@@ -363,18 +372,6 @@ def _queries_kernel(
     C: tl.constexpr = Constants(
         D, BLOCK_M, BLOCK_N, BLOCK_D, CAUSAL, LEFT, CAP, bias_ptr is not None, USE_TMA, PACKED
     )
-    ONCE: tl.constexpr = Constants(
-        D,
-        BLOCK_M,
-        BLOCK_N,
-        BLOCK_D,
-        CAUSAL,
-        LEFT,
-        CAP,
-        bias_ptr is not None,
-        USE_TMA and not PACKED,
-        PACKED,
-    )
     left_offset, softcap = left_offset if LEFT else 0, softcap if CAP else 1.0
     if PACKED:
         num_tiles = M // BLOCK_M + sequences + 1
@@ -385,26 +382,26 @@ def _queries_kernel(
     hk = h // G  # the head of keys and values
     all_rows, place_of_sums = M, tile_idx
     if PACKED:  # from here on M, N and all pointers are those of one sequence
-        tile_idx, first_q, M, first_k, N = _sequence(
+        tile_idx, first_q, M, first_k, N, _number = _sequence(
             tile_idx, cu_q_ptr, cu_k_ptr, sequences, M, N, BLOCK_M
         )
         skipped, N, causal_offset, left_offset = _seen_keys(
             M, N, causal_offset, left_offset, BOTTOM_RIGHT, C
         )
-        q += first_q.to(tl.int64) * stride_qm
-        grad_out += first_q.to(tl.int64) * stride_gm
+        first_k += skipped
+        if USE_TMA:  # of one batch: instead, where the sequence ends
+            end_q, end_k = first_q + M, first_k + N
+            stride_qb, stride_gb, stride_kb, stride_vb = end_q, end_q, end_k, end_k
+        else:
+            q += first_q.to(tl.int64) * stride_qm
+            grad_out += first_q.to(tl.int64) * stride_gm
+            k += first_k.to(tl.int64) * stride_kn
+            v += first_k.to(tl.int64) * stride_vn
         out_ptr += first_q.to(tl.int64) * stride_om
         lse_ptr += first_q
-        lse_log2_ptr += first_q
-        delta_ptr += first_q
         if grad_lse_ptr is not None:
             grad_lse_ptr += first_q
-        k += (first_k + skipped).to(tl.int64) * stride_kn
-        v += (first_k + skipped).to(tl.int64) * stride_vn
-        if USE_TMA:  # what the loop loads: by descriptors that know where the sequence ends
-            k = _of_sequence(k, H // G, N, stride_kb, stride_kh, stride_kn, D, BLOCK_N, BLOCK_D)
-            v = _of_sequence(v, H // G, N, stride_vb, stride_vh, stride_vn, D, BLOCK_N, BLOCK_D)
-    sizes = Sizes(H, M, N, causal_offset, left_offset, scale_log2, softcap)
+    sizes = Sizes(H, M, N, columns, causal_offset, left_offset, scale_log2, softcap)
     bias = Rows(bias_ptr, stride_bb, stride_bh, stride_bm)
     first = tile_idx * BLOCK_M
     offs_m = first + tl.arange(0, BLOCK_M)  # [BLOCK_M]
@@ -421,19 +418,16 @@ def _queries_kernel(
         whole_begin = tl.cdiv(whole_begin, BLOCK_N) * BLOCK_N
         whole_end = tl.maximum(whole_end, whole_begin)
 
-    q_tile = _load_rows(Rows(q, stride_qb, stride_qh, stride_qm), b, h, first, M, BLOCK_M, ONCE)
+    q_tile = _load_rows(Rows(q, stride_qb, stride_qh, stride_qm), b, h, first, M, BLOCK_M, C)
     do_tile = _load_rows(
-        Rows(grad_out, stride_gb, stride_gh, stride_gm), b, h, first, M, BLOCK_M, ONCE
-    )
-    BY_POINTER: tl.constexpr = Constants(
-        D, BLOCK_M, BLOCK_N, BLOCK_D, CAUSAL, LEFT, CAP, bias_ptr is not None, False, PACKED
+        Rows(grad_out, stride_gb, stride_gh, stride_gm), b, h, first, M, BLOCK_M, C
     )
     out = _load_rows(
-        Rows(out_ptr, stride_ob, stride_oh, stride_om), b, h, first, M, BLOCK_M, BY_POINTER
+        Rows(out_ptr, stride_ob, stride_oh, stride_om), b, h, first, M, BLOCK_M, C, BY_POINTER=True
     )
     lse_log2, delta = _sums_of_rows(
         out, do_tile, lse_ptr, grad_lse_ptr, lse_log2_ptr, delta_ptr, head, offs_m, M, all_rows,
-        stride_sums,
+        stride_sums, place_of_sums * BLOCK_M if PACKED else None,
     )  # fmt: skip
     if sinks_ptr is not None:  # dS of the sink, whose dP is 0: -exp(sink - lse) Δ
         p = tl.exp2(tl.load(sinks_ptr + h) * LOG2_E - lse_log2)
@@ -471,6 +465,7 @@ def _sums_of_rows(
     lse_ptr, grad_lse_ptr,  # [B, H, M], contiguous; the second may be None
     lse_log2_ptr, delta_ptr,  # written: [B, H, M]
     head, offs_m, M, all_rows, stride_sums,
+    first_sum,  # where the sums of the tile begin, all of which are written; or None
 ):  # fmt: skip
     """Write and return what turns scores into weights, and Δ, of the rows offs_m of a head."""
     delta = tl.sum(out.to(tl.float32) * grad_out.to(tl.float32), axis=1)  # [BLOCK_M]
@@ -481,6 +476,8 @@ def _sums_of_rows(
     lse = tl.load(lse_ptr + row, mask=mask_m, other=0.0)
     # A row without keys subtracts infinity: its P is zero.
     lse_log2 = tl.where(lse == float("-inf"), float("inf"), lse * LOG2_E)
+    if first_sum is not None:
+        offs_m, mask_m = first_sum + tl.arange(0, offs_m.shape[0]), mask_m | True
     place = head.to(tl.int64) * stride_sums + offs_m  # [BLOCK_M]
     tl.store(lse_log2_ptr + place, lse_log2, mask=mask_m)
     tl.store(delta_ptr + place, delta, mask=mask_m)
@@ -520,7 +517,7 @@ def _scores_gradient(
     s = tl.dot(q_tile, k_tile.T, input_precision="ieee")  # S = Q Kᵀ: [BLOCK_M, BLOCK_N]
     offs_n = start + tl.arange(0, C.BLOCK_N)  # [BLOCK_N]
     p, slope = _weights(
-        s, lse_log2[:, None], offs_m[:, None], offs_n[None, :], bias, b, h, sizes, MASK, C
+        s, lse_log2[:, None], offs_m, offs_n, bias, b, h, sizes, MASK, C, KEYS_FIRST=False
     )
     dp = tl.dot(do_tile, v_tile.T, input_precision="ieee")  # dP = dO Vᵀ: the same shape
     return p * (dp - delta[:, None]), slope
@@ -536,7 +533,7 @@ def _bias_kernel(
     stride_kb, stride_kh, stride_kn,
     stride_vb, stride_vh, stride_vn,
     stride_gb, stride_gh, stride_gm,
-    stride_bb, stride_bh, stride_bm,
+    stride_bb, stride_bh, stride_bm, columns,
     stride_sums,
     B, H, G, M, N,
     causal_offset, left_offset,
@@ -559,7 +556,7 @@ def _bias_kernel(
     CAP: tl.constexpr = softcap is not None
     C: tl.constexpr = Constants(D, BLOCK_M, BLOCK_N, BLOCK_D, CAUSAL, LEFT, CAP, True, False, False)
     left_offset, softcap = left_offset if LEFT else 0, softcap if CAP else 1.0
-    sizes = Sizes(H, M, N, causal_offset, left_offset, scale_log2, softcap)
+    sizes = Sizes(H, M, N, columns, causal_offset, left_offset, scale_log2, softcap)
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     pid = tl.program_id(0)
     start = pid % tiles_n * BLOCK_N
@@ -574,14 +571,15 @@ def _bias_kernel(
     v = Rows(v, stride_vb, stride_vh, stride_vn)
     grad_out = Rows(grad_out, stride_gb, stride_gh, stride_gm)
     bias = Rows(bias_ptr, stride_bb, stride_bh, stride_bm)
+    queries = Queries(q, grad_out, lse_log2, delta, stride_sums, 0, bias)
     total = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)
     for i in range(0, batches * heads * tiles):
         b, h = own_b + i // tiles // heads, own_h + i // tiles % heads
         first = (own_tile + i % tiles) * BLOCK_M
         offs_m = first + tl.arange(0, BLOCK_M)  # [BLOCK_M]
         head = b * H + h
-        lse = _load_numbers(lse_log2, stride_sums, head, first, M, C)
-        delta_m = _load_numbers(delta, stride_sums, head, first, M, C)
+        lse = _load_numbers(lse_log2, queries, head, first, M, C)
+        delta_m = _load_numbers(delta, queries, head, first, M, C)
         q_tile = _load_rows(q, b, h, first, M, BLOCK_M, C)
         do_tile = _load_rows(grad_out, b, h, first, M, BLOCK_M, C)
         k_tile = _load_rows(k, b, h // G, start, N, BLOCK_N, C)
@@ -602,17 +600,20 @@ def _bias_kernel(
 
 @triton.jit
 def _sequence(tile, cu_ptr, cu_other_ptr, sequences, total, total_other, BLOCK: tl.constexpr):
-    """The tile's number within its sequence; the sequence's rows, and those on the other side.
+    """The tile's number in its sequence; the sequence's rows, those on the other side, its number.
 
     Sequence i has the tiles from cu[i] // BLOCK + i on: enough for all its rows, wherever it
     begins. After the last comes one more, of the rows that belong to none: nothing sees them.
     Whatever the two arrays hold, nothing outside the tensors is read or written.
     """
-    low, high = tile * 0, tile * 0 + sequences
-    while low < high:  # the last sequence whose tiles begin at this one or before
-        middle = (low + high + 1) // 2
-        begun = tl.load(cu_ptr + middle) // BLOCK + middle <= tile
-        low, high = tl.where(begun, middle, low), tl.where(begun, high, middle - 1)
+    low, high = tile * 0, tile * 0 + sequences + 1
+    while high - low > 1:  # the last sequence, from low on, whose tiles begin at this one or before
+        step = tl.cdiv(high - low, PROBES)
+        at = low + step * tl.arange(0, PROBES)  # [PROBES]: one wait for memory answers for all
+        begun = tl.load(cu_ptr + at, mask=at < high, other=0) // BLOCK + at <= tile
+        found = tl.sum((begun & (at < high)).to(tl.int32), axis=0)
+        low += step * tl.maximum(found - 1, 0)
+        high = tl.minimum(low + step, high)
     ours = low < sequences
     first = tl.maximum(tl.load(cu_ptr + low), 0)
     first_other = tl.maximum(tl.load(cu_other_ptr + low), 0)
@@ -622,7 +623,7 @@ def _sequence(tile, cu_ptr, cu_other_ptr, sequences, total, total_other, BLOCK: 
     rows = tl.where(tile < 0, 0, end - first)  # below 0: of rows before the first sequence
     tile = tl.maximum(tile, 0)
     others = tl.where(tile * BLOCK < rows, tl.maximum(end_other - first_other, 0), 0)
-    return tile, first, rows, first_other, others
+    return tile, first, rows, first_other, others, low
 
 
 @triton.jit
@@ -656,20 +657,15 @@ def _place(num_tiles, together, LAST_FIRST: tl.constexpr):
 
 
 @triton.jit
-def _of_sequence(
-    x, heads, rows, stride_b, stride_h, stride_row, D: tl.constexpr, BLOCK: tl.constexpr,
-    BLOCK_D: tl.constexpr,
+def _load_rows(
+    rows, b, h, first, num_rows, BLOCK: tl.constexpr, C: tl.constexpr,
+    BY_POINTER: tl.constexpr = False,
 ):  # fmt: skip
-    """A descriptor [1, heads, rows, D] of the rows from x on: it knows where the sequence ends."""
-    return tl.make_tensor_descriptor(
-        x, [1, heads, rows, D], [stride_b, stride_h, stride_row, 1], [1, 1, BLOCK, BLOCK_D]
-    )
-
-
-@triton.jit
-def _load_rows(rows, b, h, first, num_rows, BLOCK: tl.constexpr, C: tl.constexpr):
     """Rows first … first + BLOCK - 1 of a head, zeros beyond num_rows and D: [BLOCK, BLOCK_D]."""
-    if C.USE_TMA:  # the hardware finds the addresses, and knows where the tensor ends
+    if C.USE_TMA and C.PACKED and not BY_POINTER:
+        place = [WRAP, rows.batch, h, WRAP - num_rows + first, 0]
+        tile = rows.x.load(place).reshape([BLOCK, C.BLOCK_D])
+    elif C.USE_TMA and not BY_POINTER:  # the hardware finds the addresses, and knows the end
         tile = rows.x.load([b, h, first, 0]).reshape([BLOCK, C.BLOCK_D])
     else:
         x = rows.x + b.to(tl.int64) * rows.batch + h.to(tl.int64) * rows.head
@@ -682,12 +678,13 @@ def _load_rows(rows, b, h, first, num_rows, BLOCK: tl.constexpr, C: tl.constexpr
 
 
 @triton.jit
-def _load_numbers(x, step, head, first, M, C: tl.constexpr):
+def _load_numbers(x, queries, head, first, M, C: tl.constexpr):
     """The numbers of rows first … first + BLOCK_M - 1 of a head, zeros beyond M: [BLOCK_M]."""
-    if C.USE_TMA and not C.PACKED:
-        numbers = x.load([head, first]).reshape([C.BLOCK_M])
+    if C.USE_TMA:
+        numbers = x.load([head, queries.first + first]).reshape([C.BLOCK_M])
     else:
         offs_m = first + tl.arange(0, C.BLOCK_M)  # [BLOCK_M]
+        step = queries.step
         numbers = tl.load(x + head.to(tl.int64) * step + offs_m, mask=offs_m < M, other=0.0)
     return numbers
 
@@ -761,20 +758,24 @@ def masks_and_packing_backward(
         q, k, v, grad_out, out, bias, causal, align, window, packed
     )
     (B, H, M, D), (_, Hkv, N, _) = q.shape, k.shape
-    # The logsumexp times log2(e), and Δ; rows begin at multiples of 16 bytes, as TMA needs.
-    sums = q.new_empty((2, B * H, -(-M // 4) * 4), dtype=torch.float32)[..., :M]
     shared = _problem(q, k, wide_bias, limits, align, scale, softcap, cu_seqlens_q)
     strides = {}
     for name, x in (("q", q), ("k", k), ("v", v), ("g", grad_out), ("b", wide_bias)):
         steps = (None,) * 3 if x is None else x.stride()[:3]
         rows = "n" if name in "kv" else "m"
         strides |= dict(zip((f"stride_{name}{of}" for of in ("b", "h", rows)), steps, strict=True))
-    strides["stride_sums"] = sums.stride(1)
-    use_tma = _can_use_tma(q, k, v, grad_out)
-    width = D if bias is None else 256  # a tile of the bias needs room as well
-    for_keys, for_queries = _tiles(_architecture(q.device), q.dtype, width, limits[0] is not None)
+    use_tma = _can_use_tma(q, k, v, grad_out) and not (packed and max(M, N) > WRAP.value)
+    gpu, hides = _architecture(q.device), limits[0] is not None
+    for_keys, for_queries = _tiles(gpu, q.dtype, D, hides, bias is not None)
+    if packed:  # all registers: a search comes first
+        for_keys = for_keys._replace(maxnreg=None)
     masked = packed or limits != [None, None] or N % for_queries.BLOCK_N != 0
     tiles = _tiles_of(M, for_queries.BLOCK_M, cu_seqlens_q)
+    # The logsumexp times log2(e), and Δ; rows begin at multiples of 16 bytes, as TMA needs. Packed,
+    # a sequence has whole tiles of its own, so that nothing of its neighbor is read.
+    size = tiles * for_queries.BLOCK_M if packed else -(-M // 4) * 4
+    sums = q.new_empty((2, B * H, size), dtype=torch.float32)[..., : None if packed else M]
+    strides["stride_sums"] = sums.stride(1)
     grad_q = q.new_empty(shapes[0])
     # Keys that no query of a sequence sees are not written.
     new = torch.zeros if packed and limits != [None, None] else torch.empty
@@ -784,24 +785,20 @@ def masks_and_packing_backward(
     )
     of_sinks = None if sinks is None else q.new_empty((B, H, tiles), dtype=torch.float32)
     given = sinks, wide_bias, cu_seqlens_q, cu_seqlens_k
-    # A kernel that makes a descriptor needs memory for it; the caller's own allocator stays.
-    launch = contextvars.copy_context().run
-    launch(triton.set_allocator, lambda size, *_: q.new_empty(size, dtype=torch.int8))
-    host_tma = use_tma and not packed
+    loaded = functools.partial(_loaded, use_tma, packed)
     with torch.cuda.device_of(q):  # launch where the tensors are; does nothing for a CPU tensor
-        launch(
-            _queries_kernel[(tiles * B * H,)],  # first: it leaves logsumexp and Δ for the others
-            *_loaded(for_queries, host_tma, q, k, v, grad_out), out, lse, grad_lse, *given, *sums,
+        _queries_kernel[(tiles * B * H,)](  # first: it leaves logsumexp and Δ for the others
+            *loaded(for_queries, q, k, v, grad_out), out, lse, grad_lse, *given, *sums,
             of_sinks, grad_q, **strides,
             **dict(zip(("stride_ob", "stride_oh", "stride_om"), out.stride()[:3], strict=True)),
-            together=_together(B * H, tiles, limits[0] is not None), MASKED=masked,
+            together=_together(B * H, tiles, hides), MASKED=masked,
             USE_TMA=use_tma, **shared, **_options(for_queries),
         )  # fmt: skip
         tiles = _tiles_of(N, for_keys.BLOCK_N, cu_seqlens_k)
-        launch(
-            _keys_kernel[(tiles * B * Hkv,)],
-            *_loaded(for_keys, host_tma, q, k, v, grad_out, *sums), *given[1:], grad_k, grad_v,
-            **strides, together=_together(B * Hkv, tiles, limits[0] is not None),
+        _keys_kernel[(tiles * B * Hkv,)](
+            *loaded(for_keys, q, k, v, grad_out, *sums), *given[1:], grad_k, grad_v,
+            **strides, sums_block=for_queries.BLOCK_M if packed else None,
+            together=_together(B * Hkv, tiles, hides),
             USE_TMA=use_tma, **shared, **_options(for_keys),
         )  # fmt: skip
         grad_bias = None
@@ -870,6 +867,7 @@ def _problem(q, k, bias, limits, align, scale, softcap, cu_seqlens_q):
     scale = D**-0.5 if scale is None else float(scale)
     return {
         "H": H, "G": H // Hkv, "M": M, "N": N,
+        "columns": None if bias is None else N,
         "sequences": None if cu_seqlens_q is None else len(cu_seqlens_q) - 1,
         "causal_offset": limits[0] or 0, "left_offset": limits[1],
         "scale": scale, "scale_log2": scale * LOG2_E.value, "softcap": softcap,
@@ -903,14 +901,23 @@ class Descriptor(TensorDescriptor):
         """Triton would check it again here, which takes longer than all else about it."""
 
 
-def _loaded(tile, use_tma, *tensors):
-    """q, k, v, grad_out, and the sums of rows if given, as a kernel loads them."""
+def _loaded(use_tma, packed, tile, *tensors):
+    """q, k, v, grad_out, and the sums of rows if given, as a kernel loads them.
+
+    Packed, a descriptor gives zeros beyond the end of a sequence: there are two steps more, in
+    front, and addresses have 64 bits. WRAP of the first lead back by WRAP rows, and so many of the
+    second to where the sequence ends; the rows between are counted up to WRAP.
+    """
     if not use_tma:
         return tensors
     width = 1 << (tensors[0].shape[-1] - 1).bit_length()
     queries, keys = ([1, 1, block, width] for block in tile[:2])
     blocks = (queries, keys, keys, queries, [1, tile.BLOCK_M], [1, tile.BLOCK_M])
-    return [Descriptor(x, x.shape, x.stride(), blocks[i]) for i, x in enumerate(tensors)]
+    found = [[x, x.shape, x.stride(), blocks[i]] for i, x in enumerate(tensors)]
+    for i, (x, (_, heads, _, D), (_, head, row, _), block) in enumerate(found[: 4 * packed]):
+        shape = [2**31 - 2**16, 2**31 - 2**16, heads, WRAP.value, D]
+        found[i] = [x, shape, [2**34 - row, row, head, row, 1], [1, *block]]
+    return [Descriptor(*x) for x in found]
 
 
 def _options(tile):
@@ -941,9 +948,14 @@ def _architecture(device):
     return known.get(found, "sm_89" if found > (7, 5) else f"capability {found}")
 
 
-def _tiles(architecture, dtype, D, causal):
+def _tiles(architecture, dtype, D, causal, bias=False):
     """The tile for dK and dV, and that for dQ: of the narrowest row that D columns fit in."""
-    rows = TILES["float32" if dtype == torch.float32 else architecture]
+    kind = "float32" if dtype == torch.float32 else architecture
+    rows = TILES[kind]
+    if bias and kind in BIASED and D <= 128:
+        rows = BIASED[kind]
+    elif bias:
+        D = 256
     row = min((width for width in rows if width >= D), default=max(rows))
     for_keys, *for_queries = rows[row]
     return for_keys, for_queries[-1 if causal else 0]

@@ -149,7 +149,7 @@ def packed():
     return Picture(
         sees="A tile never holds rows of two sequences, and nobody counted tiles on the host.",
         caption=f"Tiles of {BLOCK} rows. Sequence i has those from cu_seqlens[i] // {BLOCK} + i, "
-        "enough wherever it begins. A program finds its sequence by binary search.",
+        "enough wherever it begins. A program finds its sequence by searching cu_seqlens.",
         svg=svg(PHONE, y + 54, about, drawn),
     )
 

@@ -174,6 +174,5 @@ def prices(results):
                 if (case.option, case.part) == ("sinks", "forward")
             )
             > 0.99,
-            f"{PAGE}: A bias is what these kernels are bad at": max(against(FLEX, "bias")) < 0.7,
         },
     )

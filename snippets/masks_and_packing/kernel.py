@@ -24,6 +24,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 INTERPRETED = triton.knobs.runtime.interpret
 UPCAST = tl.constexpr(INTERPRETED)  # the interpreter cannot compute with bfloat16
+WRAP = tl.constexpr(2**30)  # no sequence has more rows
 LOG2_E = tl.constexpr(1.4426950408889634)  # exp(x) = 2^(x · log2(e)), and a GPU has only exp2
 
 # Queries of a program, keys of an iteration, warps, iterations whose loads are in flight at once;
@@ -43,6 +44,8 @@ TILE_CONFIGS = {
     # On every architecture: no tensor core keeps float32's precision.
     "float32": {64: Tile(64, 32, 8, 2), 128: Tile(32, 16, 4, 2), 256: Tile(32, 16, 8, 2)},
 }
+# Instead, with a bias and up to 128 columns; elsewhere that for 256, as its tile needs room too.
+BIASED = {"sm_90": Tile(128, 64, 8, 3)}
 CONFIGURATIONS = {"_tile_config": TILE_CONFIGS}  # what a test may choose instead: all of it
 
 
@@ -57,6 +60,7 @@ def _masks_and_packing_kernel(
     stride_kb, stride_kh, stride_kn,
     stride_vb, stride_vh, stride_vn,
     stride_bb, stride_bh, stride_bm,
+    columns,  # of the bias: as N, but it is known whether 16 divides them; or None
     H, G,  # heads of queries, and how many of them share a head of keys
     M, N,  # queries, keys; packed: of all sequences together
     sequences,  # how many are packed, or None
@@ -129,11 +133,10 @@ def _masks_and_packing_kernel(
         v += b.to(tl.int64) * stride_vb + hk.to(tl.int64) * stride_vh
     if PACKED:  # … and to the sequence
         q_ptr += first_q.to(tl.int64) * stride_qm
-        k += first_k.to(tl.int64) * stride_kn
-        v += first_k.to(tl.int64) * stride_vn
-        if USE_TMA:  # descriptors that know where the sequence ends
-            k = _of_sequence(k, H // G, N, stride_kb, stride_kh, stride_kn, D, BLOCK_N, BLOCK_D)
-            v = _of_sequence(v, H // G, N, stride_vb, stride_vh, stride_vn, D, BLOCK_N, BLOCK_D)
+        k_end = first_k + N  # what a descriptor needs instead
+        if not USE_TMA:
+            k += first_k.to(tl.int64) * stride_kn
+            v += first_k.to(tl.int64) * stride_vn
     if WARP_SPECIALIZE:  # a descriptor made here can be divided between the computing warps
         q = tl.make_tensor_descriptor(q_ptr, [M, D], [stride_qm, 1], [BLOCK_M, BLOCK_D])
         # A distinct expression: the compiler moves it, and offs_m must keep tile_idx * BLOCK_M.
@@ -147,9 +150,8 @@ def _masks_and_packing_kernel(
 
     # Usually scores are scaled first: one multiply-add then scales and subtracts. But it subtracts
     # a maximum that was rounded, and where scores are huge that is far off. EXACT scales last.
-    before, after = (1.0, scale_log2) if EXACT else (scale_log2, 1.0)
-    if SCALED:  # a soft cap or a bias: scores are in the logarithm's units before all else
-        before, after = 1.0, 1.0
+    unit = LOG2_E if SCALED else scale_log2  # with a soft cap or a bias scores are scaled already
+    before, after = (1.0, unit) if EXACT else (unit, 1.0)
     m_i = tl.full([BLOCK_M], float("-inf"), tl.float32)  # the largest score so far, times before
     l_i = tl.zeros([BLOCK_M], tl.float32)  # sum of the weights so far
     if sinks_ptr is not None:  # as if a key with this score came first, whose value is zeros
@@ -159,16 +161,17 @@ def _masks_and_packing_kernel(
     tail_bias = tl.where(tl.arange(0, BLOCK_N) < N - unmasked_end, 0.0, float("-inf"))  # [BLOCK_N]
     for start in tl.range(begin, end, BLOCK_N, warp_specialize=WARP_SPECIALIZE):
         k_tile = _load_rows(
-            k, b, hk, start, N, stride_kn, D=D, BLOCK=BLOCK_N, BLOCK_D=BLOCK_D, USE_TMA=USE_TMA
-        )
+            k, k_end if PACKED else b, hk, start, N, stride_kn, D=D, BLOCK=BLOCK_N, BLOCK_D=BLOCK_D,
+            USE_TMA=USE_TMA, PACKED=PACKED,
+        )  # fmt: skip
         s = tl.dot(q_tile, k_tile.T, input_precision="ieee")  # Q Kᵀ: [BLOCK_M, BLOCK_N], float32
         if softcap is not None:
-            s = _tanh(s * (scale_log2 / LOG2_E / softcap)) * (softcap * LOG2_E)
+            s = _tanh(s * (scale_log2 / LOG2_E / softcap)) * softcap
         elif SCALED:
-            s = s * scale_log2
+            s = s * (scale_log2 / LOG2_E)
         if bias_ptr is not None:
             bias = bias_ptr + b.to(tl.int64) * stride_bb + h.to(tl.int64) * stride_bh
-            s += _load_bias(bias, offs_m, start, M, N, stride_bm, BLOCK_N) * LOG2_E
+            s += _load_bias(bias, offs_m, start, M, columns, stride_bm, BLOCK_N)
         if MASKED and WARP_SPECIALIZE:  # no branch here: add 0, and in the last tile the bias
             bias = tl.maximum(tail_bias, tl.where(start < unmasked_end, 0.0, float("-inf")))
             s += bias[None, :]
@@ -190,8 +193,9 @@ def _masks_and_packing_kernel(
         rounded = p.to(q_tile.dtype)  # here, and l_i last: the fastest order, as measured
         acc = acc * alpha[:, None]
         v_tile = _load_rows(
-            v, b, hk, start, N, stride_vn, D=D, BLOCK=BLOCK_N, BLOCK_D=BLOCK_D, USE_TMA=USE_TMA
-        )
+            v, k_end if PACKED else b, hk, start, N, stride_vn, D=D, BLOCK=BLOCK_N, BLOCK_D=BLOCK_D,
+            USE_TMA=USE_TMA, PACKED=PACKED,
+        )  # fmt: skip
         acc = tl.dot(rounded, v_tile, acc, input_precision="ieee")  # acc + P V
         l_i = l_i * alpha + row_sum
         m_i = m_new
@@ -212,6 +216,9 @@ def _masks_and_packing_kernel(
         tl.store(lse_ptr + row, (m_i * after + tl.log2(l_i)) / LOG2_E, mask=mask_m)
 
 
+PROBES = tl.constexpr(32)  # places that a search asks about at once: one for each thread of a warp
+
+
 @triton.jit
 def _sequence(tile, cu_q_ptr, cu_k_ptr, sequences, all_q, all_k, BLOCK: tl.constexpr):
     """The tile's number within its sequence; the sequence's first query and how many; its keys.
@@ -220,11 +227,14 @@ def _sequence(tile, cu_q_ptr, cu_k_ptr, sequences, all_q, all_k, BLOCK: tl.const
     begins. After the last comes one more, of the rows that belong to none: it has no keys.
     Whatever cu_q and cu_k hold, nothing outside the tensors is read or written.
     """
-    low, high = tile * 0, tile * 0 + sequences
-    while low < high:  # the last sequence whose tiles begin at this one or before
-        middle = (low + high + 1) // 2
-        begun = tl.load(cu_q_ptr + middle) // BLOCK + middle <= tile
-        low, high = tl.where(begun, middle, low), tl.where(begun, high, middle - 1)
+    low, high = tile * 0, tile * 0 + sequences + 1
+    while high - low > 1:  # the last sequence, from low on, whose tiles begin at this one or before
+        step = tl.cdiv(high - low, PROBES)
+        at = low + step * tl.arange(0, PROBES)  # [PROBES]: one wait for memory answers for all
+        begun = tl.load(cu_q_ptr + at, mask=at < high, other=0) // BLOCK + at <= tile
+        found = tl.sum((begun & (at < high)).to(tl.int32), axis=0)
+        low += step * tl.maximum(found - 1, 0)
+        high = tl.minimum(low + step, high)
     ours = low < sequences
     first_q = tl.maximum(tl.load(cu_q_ptr + low), 0)
     first_k = tl.maximum(tl.load(cu_k_ptr + low), 0)
@@ -238,20 +248,9 @@ def _sequence(tile, cu_q_ptr, cu_k_ptr, sequences, all_q, all_k, BLOCK: tl.const
 
 
 @triton.jit
-def _of_sequence(
-    x, heads, rows, stride_b, stride_h, stride_row, D: tl.constexpr, BLOCK: tl.constexpr,
-    BLOCK_D: tl.constexpr,
-):  # fmt: skip
-    """A descriptor [1, heads, rows, D] of the rows from x on: it knows where the sequence ends."""
-    return tl.make_tensor_descriptor(
-        x, [1, heads, rows, D], [stride_b, stride_h, stride_row, 1], [1, 1, BLOCK, BLOCK_D]
-    )
-
-
-@triton.jit
 def _load_rows(
     x,  # TMA: descriptor of [B, H, rows, D]; otherwise pointer to the head's first element
-    b,
+    b,  # packed: the row where the sequence ends
     h,
     first_row,
     num_rows,
@@ -260,9 +259,12 @@ def _load_rows(
     BLOCK: tl.constexpr,
     BLOCK_D: tl.constexpr,
     USE_TMA: tl.constexpr,
+    PACKED: tl.constexpr = False,
 ):
     """Rows first_row … first_row + BLOCK - 1 of a head, zeros beyond num_rows and D."""
-    if USE_TMA:  # the hardware finds the addresses, and knows where the tensor ends
+    if USE_TMA and PACKED:
+        tile = x.load([WRAP, b, h, WRAP - num_rows + first_row, 0]).reshape([BLOCK, BLOCK_D])
+    elif USE_TMA:  # the hardware finds the addresses, and knows where the tensor ends
         tile = x.load([b, h, first_row, 0]).reshape([BLOCK, BLOCK_D])
     else:
         # int64: an offset may pass 2^31 elements
@@ -276,10 +278,10 @@ def _load_rows(
 
 
 @triton.jit
-def _load_bias(bias_ptr, offs_m, start, M, N, stride_bm, BLOCK_N: tl.constexpr):
+def _load_bias(bias_ptr, offs_m, start, M, columns, stride_bm, BLOCK_N: tl.constexpr):
     """What is added to the scores of the queries offs_m and the keys from start on, in float32."""
     offs_n = start + tl.arange(0, BLOCK_N)  # [BLOCK_N]
-    mask = (offs_m < M)[:, None] & (offs_n < N)[None, :]  # [BLOCK_M, BLOCK_N]
+    mask = (offs_m < M)[:, None] & (offs_n < columns)[None, :]  # [BLOCK_M, BLOCK_N]
     place = offs_m.to(tl.int64)[:, None] * stride_bm + offs_n[None, :]
     return tl.load(bias_ptr + place, mask=mask, other=0.0).to(tl.float32)
 
@@ -340,9 +342,9 @@ def masks_and_packing(
     programs, tile, arguments = _problem(
         q, k, v, bias, limits, cu_seqlens_q, align, scale, softcap, plain
     )
-    if arguments["USE_TMA"] and not packed:
+    if arguments["USE_TMA"]:
         block = [1, 1, tile.BLOCK_N, arguments["BLOCK_D"]]
-        k, v = (TensorDescriptor(x, x.shape, x.stride(), block) for x in (k, v))
+        k, v = (_descriptor(x, block, packed) for x in (k, v))
     pointers = q, k, v, out, lse, sinks, bias, cu_seqlens_q, cu_seqlens_k
     # A kernel that makes a descriptor needs memory for it; the caller's own allocator stays.
     context = contextvars.copy_context()
@@ -380,14 +382,14 @@ def _four_dimensions(x, packed):
 def _problem(q, k, v, bias, limits, cu_seqlens_q, align, scale, softcap, plain):
     """How many programs there are, their tile, and all that the kernel takes besides tensors."""
     (B, H, M, D), (_, Hkv, N, _), packed = q.shape, k.shape, cu_seqlens_q is not None
-    width = D if bias is None else 256  # a tile of the bias needs room as well
     branches = not plain or limits[0] is not None
-    tile = _tile_config(_architecture(q.device), q.dtype, width, branches)
-    use_tma = _can_use_tma(q, k, v)
+    tile = _tile_config(_architecture(q.device), q.dtype, D, branches, bias is not None)
+    use_tma = _can_use_tma(q, k, v) and not (packed and N > WRAP.value)
     sequences = len(cu_seqlens_q) - 1 if packed else None
     tiles = M // tile.BLOCK_M + sequences + 1 if packed else triton.cdiv(M, tile.BLOCK_M)
     arguments = {
         **_strides("q", q), **_strides("k", k), **_strides("v", v), **_strides("b", bias),
+        "columns": None if bias is None else N,
         "H": H, "G": H // Hkv, "M": M, "N": N, "sequences": sequences,
         "causal_offset": limits[0] or 0, "left_offset": limits[1],
         "scale_log2": (D**-0.5 if scale is None else float(scale)) * LOG2_E.value,
@@ -401,6 +403,21 @@ def _problem(q, k, v, bias, limits, cu_seqlens_q, align, scale, softcap, plain):
         "num_warps": tile.num_warps, "num_stages": tile.num_stages,
     }  # fmt: skip
     return tiles * H * B, tile, arguments
+
+
+def _descriptor(x, block, packed):
+    """How TMA loads a block of x [B, heads, rows, D], with zeros beyond the last row.
+
+    Packed, beyond that of a sequence: there are two steps more, in front, and addresses have 64
+    bits. WRAP of the first lead back by WRAP rows, and so many of the second to where the sequence
+    ends; the rows between are counted up to WRAP.
+    """
+    shape, strides = x.shape, x.stride()
+    if packed:
+        _, head, row, _ = strides
+        shape = [2**31 - 2**16, 2**31 - 2**16, shape[1], WRAP.value, shape[3]]
+        block, strides = [1, *block], [2**34 - row, row, head, row, 1]
+    return TensorDescriptor(x, shape, strides, block)
 
 
 def _strides(name, x):
@@ -435,9 +452,12 @@ def _architecture(device):
     return known.get(found, "sm_89" if found > (7, 5) else f"sm_{found[0]}{found[1]}")
 
 
-def _tile_config(architecture, dtype, D, branches):
+def _tile_config(architecture, dtype, D, branches, bias=False):
     """The narrowest tile that D columns fit in, or the widest."""
-    rows = TILE_CONFIGS["float32" if dtype == torch.float32 else architecture]
+    kind = "float32" if dtype == torch.float32 else architecture
+    if bias and kind in BIASED and D <= 128:
+        return BIASED[kind]
+    rows, D = TILE_CONFIGS[kind], 256 if bias else D
     found = rows[min((width for width in rows if D <= width), default=max(rows))]
     return found if isinstance(found, Tile) else found[branches]
 

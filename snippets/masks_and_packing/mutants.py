@@ -103,15 +103,15 @@ MUTANTS = [
     ),
     Mutant(
         "cap after the mask's scale",
-        "s = _tanh(s * (scale_log2 / LOG2_E / softcap)) * (softcap * LOG2_E)",
-        "s = _tanh(s / softcap) * (softcap * scale_log2)",
+        "s = _tanh(s * (scale_log2 / LOG2_E / softcap)) * softcap",
+        "s = _tanh(s / softcap) * (softcap * scale_log2 / LOG2_E)",
         "Scores are capped before they are scaled.",
     ),
     Mutant(
-        "bias not in base 2",
-        "s += _load_bias(bias, offs_m, start, M, N, stride_bm, BLOCK_N) * LOG2_E",
-        "s += _load_bias(bias, offs_m, start, M, N, stride_bm, BLOCK_N)",
-        "The bias is added to scores that were multiplied by log2(e), and was not.",
+        "bias before the scale",
+        "unit = LOG2_E if SCALED else scale_log2",
+        "unit = scale_log2",
+        "The scores are scaled once more, together with the bias that was added to them.",
     ),
     Mutant(
         "bias of the first batch",
@@ -127,8 +127,8 @@ MUTANTS = [
     ),
     Mutant(
         "boundary off by one",
-        "begun = tl.load(cu_q_ptr + middle) // BLOCK + middle <= tile",
-        "begun = tl.load(cu_q_ptr + middle) // BLOCK + middle < tile",
+        "begun = tl.load(cu_q_ptr + at, mask=at < high, other=0) // BLOCK + at <= tile",
+        "begun = tl.load(cu_q_ptr + at, mask=at < high, other=0) // BLOCK + at < tile",
         "The first tile of a sequence is taken for one more of the sequence before it.",
     ),
     Mutant(
@@ -139,9 +139,9 @@ MUTANTS = [
     ),
     Mutant(
         "keys from the first sequence",
-        "k += first_k.to(tl.int64) * stride_kn",
-        "k += 0",
-        "Every packed sequence reads the keys of the first.",
+        "first_k = tl.maximum(tl.load(cu_k_ptr + low), 0)",
+        "first_k = low * 0",
+        "Every packed sequence reads the keys of the first, and all up to its own.",
     ),
     Mutant(
         "packed rows by heads",
@@ -186,8 +186,8 @@ MUTANTS = [
     ),
     Mutant(
         "logsumexp of another sequence",
-        "lse_log2, delta = lse_log2 + first_q, delta + first_q",
-        "lse_log2, delta = lse_log2, delta",
+        "first_sum = (first_q // sums_block + sequence) * sums_block",
+        "first_sum = sequence * 0",
         "Every packed sequence gets the sums of the first one's rows.",
         BACKWARD,
     ),

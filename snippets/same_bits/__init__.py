@@ -1,3 +1,3 @@
 """Attention that gives the same bits in training, prefill and decoding. docs/posts/same_bits.md"""
 
-USES = ("flash_attention", "decode_attention", "language_model")
+USES = ("flash_attention", "flash_backward", "decode_attention", "language_model", "ring_attention")

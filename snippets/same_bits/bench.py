@@ -9,7 +9,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from snippets._lab.judge.mutants import variant
 from snippets._lab.judge.oracle import NumericalMismatch, assert_some_rows
-from snippets._lab.measure.competitors import BACKENDS, in_a_line, resolve
+from snippets._lab.measure.competitors import BACKENDS, PACKAGES, in_a_line, resolve, version_of
 from snippets._lab.measure.regimes import in_a_graph
 from snippets._lab.rooms import measured_on
 
@@ -17,7 +17,7 @@ from . import op
 from .experiments import CHANGES, difference, rows
 from .kernel import same_bits
 
-OURS = "same_bits"
+OURS, FA4 = "same_bits", "flash_attention_4"
 DEVICE = "cuda"
 HEADS, HEADS_KV = 8, 2
 SHAPES = ((600, 64), (4100, 128))  # of `matrix`: keys, columns
@@ -103,13 +103,27 @@ def _call(name, q, k, v, **options):
             return scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=M == N > 1)
     if name == "decode_attention":
         return resolve(name)(q, k, v, batch_invariant=how == "invariant", **options)
+    if name == FA4:
+        return _fa4(q, k, v, **options)
     return resolve(name)(q, k, v, causal=True, **options)
+
+
+def _fa4(q, k, v, *, cache_seqlens=None, page_table=None, deterministic=False):
+    """FlashAttention-4, causal: its tensors are [B, M, H, D], its caches [pages, keys, Hkv, D]."""
+    options = {"causal": True, "deterministic": deterministic}
+    attend = PACKAGES[FA4].function()
+    if page_table is not None:  # what lies past a length is loaded, and 0 · NaN is NaN
+        k, v = k.nan_to_num(), v.nan_to_num()
+        attend = PACKAGES[FA4].function("flash_attn_varlen_func")
+        options |= {"page_table": page_table, "seqused_k": cache_seqlens}
+    found = attend(*(x.transpose(1, 2) for x in (q, k, v)), **options)
+    return (found[0] if isinstance(found, tuple) else found).transpose(1, 2)
 
 
 DECODING = {"same_bits:decoding", "decode_attention", "decode_attention:invariant"}
 KERNELS = [
     "same_bits:training", "same_bits:decoding", "flash_attention", "hopper_attention",
-    "decode_attention", "decode_attention:invariant", *BACKENDS,
+    "decode_attention", "decode_attention:invariant", *BACKENDS, FA4,
 ]  # fmt: skip
 CALLS = 100
 COLUMNS = {
@@ -139,7 +153,7 @@ def matrix(lab):
             yield {**case, "error": in_a_line(error)}
             continue
         if total:
-            yield {**case, **total}
+            yield {**case, **total, "version": version_of(case["kernel"])}
 
 
 def _joined(name, before, value):
@@ -166,7 +180,7 @@ def _changed(name, change, q, k, v):
         yield tuple(call(*_newest(at_once, *first), split=split) for split in (True, False))
     if change == "splits" and name == "decode_attention":
         yield tuple(call(*_newest(M, *first), num_splits=splits) for splits in (1, 8))
-    if change == "pages" and (decodes or ours):
+    if change == "pages" and (decodes or ours or name == FA4):
         for page in (16, 128):
             options = _paged(page, *first[1:])
             caches = options.pop("caches")
@@ -197,6 +211,17 @@ def _paged(page, k, v):
     return {"caches": caches, "page_table": order.int()[None], "cache_seqlens": lengths}
 
 
+@measured_on("gpu")
+def ring(lab):
+    """Rows of a ring of all GPUs beside themselves, while one thing changes: by chunk."""
+    count = torch.cuda.device_count()
+    if count < 2:
+        raise RuntimeError(f"a ring needs two GPUs of one host, and this machine has {count}")
+    with op.Ranks(count, DEVICE, timeout=60.0) as ranks:
+        for found in ranks.run(op.on_a_rank, DEVICE, torch.bfloat16, 4096, 128):
+            yield from found
+
+
 SQUARE = {
     "flash_attention": ("flash_attention", {}),
     "hopper_attention": ("hopper_attention", {}),
@@ -221,9 +246,9 @@ def square(lab):
 
 RUNS = 1000
 BACKWARDS = [
-    ("flash_backward", False), ("flash_backward", True), ("hopper_backward", False),
-    ("hopper_backward", True), ("torch:flash", False), ("torch:flash", True),
-    ("torch:cudnn", False), ("torch:math", False),
+    (OURS, False), (OURS, True), ("flash_backward", False), ("flash_backward", True),
+    ("hopper_backward", False), ("hopper_backward", True), ("torch:flash", False),
+    ("torch:flash", True), ("torch:cudnn", False), ("torch:math", False), (FA4, False), (FA4, True),
 ]  # fmt: skip
 
 
@@ -243,11 +268,9 @@ def repeats(lab):
 
 
 def _repeated(name, deterministic, q, k, v):
-    if name.startswith("torch"):
-        torch.use_deterministic_algorithms(deterministic)
-        out = op.attend_with(name)(q, k, v)
-    else:
-        out = op.attend_with(name, deterministic=deterministic)(q, k, v)
+    torch.use_deterministic_algorithms(name.startswith("torch") and deterministic)
+    attend = _differentiable(name, deterministic)
+    out = attend(q, k, v)
     grad = torch.randn(out.shape, generator=torch.Generator().manual_seed(1)).to(out)
     backward = functools.partial(torch.autograd.grad, out, (q, k, v), grad, retain_graph=True)
     first = backward()
@@ -259,11 +282,23 @@ def _repeated(name, deterministic, q, k, v):
         apart = [(x.float() - y.float()).abs().max() for x, y in zip(found, first, strict=True)]
         largest = torch.maximum(largest, torch.stack(apart).max())
     dq, dk, dv = others.tolist()
-    return {"runs": RUNS, "other_dq": dq, "other_dk": dk, "other_dv": dv, "largest": largest.item()}
+    row = {"other_dq": dq, "other_dk": dk, "other_dv": dv, "largest": largest.item()}
+    alone = torch.autograd.grad(attend(*(x[:1] for x in (q, k, v))), (q, k, v), grad[:1])
+    apart = [int((x[:1] != y[:1]).sum()) for x, y in zip(alone, first, strict=True)]
+    row |= {"other_alone": sum(apart), "version": version_of(name)}  # a sequence, and one of two
+    return {"runs": RUNS, **row}
+
+
+def _differentiable(name, deterministic):
+    """Causal attention with gradients, by name."""
+    if name == FA4:
+        return functools.partial(_fa4, deterministic=deterministic)
+    if name == OURS:
+        return functools.partial(op.attention, deterministic=deterministic)
+    return op.attend_with(name, deterministic=deterministic and not name.startswith("torch"))
 
 
 ONE_CHUNK = [("CHUNK = tl.constexpr(512)", "CHUNK = tl.constexpr(1048576)")]
-WIDER = [("ONE_PASS, SPLIT = (64, 4, 3),", "ONE_PASS, SPLIT = (128, 8, 3),")]
 
 
 @measured_on("gpu")
@@ -273,7 +308,6 @@ def training(lab):
         f"{OURS}:as decoding": functools.partial(same_bits, split=True),
         f"{OURS}:one chunk": variant(OURS, ONE_CHUNK),
         f"{OURS}:tl.sum": variant(OURS, CHANGES["row sums by tl.sum"]),
-        f"{OURS}:128 rows": variant(OURS, WIDER),
     }
     for case in lab.each(dtype=["bfloat16"], D=[64, 128], N=[1024, 16384], causal=[True]):
         case |= {"batch": 16384 // case["N"], "heads": 2048 // case["D"]}
@@ -285,7 +319,12 @@ def training(lab):
 def decoding(lab):
     """Time of one new token per sequence: split, in one pass, and decode_attention."""
     for case in lab.each(dtype=["bfloat16"], D=[128], batch=[1, 16, 64], N=[1024, 8192]):
-        q, k, v = lab.qkv({**case, "M": 1, "heads": 32, "heads_kv": 8})
+        B, N, D = case["batch"], case["N"], case["D"]
+        torch.manual_seed(0)  # on the GPU, where drawing so many numbers takes no time
+        q, k, v = (
+            torch.randn(*shape, D, dtype=torch.bfloat16, device=DEVICE)
+            for shape in ((B, 32, 1), (B, 8, N), (B, 8, N))
+        )
         decode = resolve("decode_attention")
         calls = {
             OURS: functools.partial(same_bits, q, k, v),

@@ -155,8 +155,8 @@ def chunks():
     drawn.append(keys(6, 274, PHONE - 8, shown))
     return Picture(
         sees="Who computes a chunk differs. Which numbers are added to which, and when, does not.",
-        caption="A row of scores over nine tiles, in three chunks (in the kernel a chunk has eight "
-        "tiles). Each chunk starts from nothing. The merges go from left to right in both.",
+        caption="Nine tiles in three chunks (in the kernel a chunk has eight). Each chunk starts "
+        "from nothing, and merges go from left to right in both.",
         svg=svg(
             PHONE,
             294,

@@ -31,26 +31,25 @@ HEADS = {
 
 
 def matrix(results):
-    rows = results[0].rows
-    names = values(rows, "kernel")
+    measured = [r for r in results[0].rows if "differ" in r]
+    names = values(measured, "kernel")  # without a package that was not installed
 
     def cell(kernel, change):
-        found = pick(rows, kernel=kernel, change=change)
+        found = pick(results[0].rows, kernel=kernel, change=change)
         if not found or "differ" not in found[0]:
-            return "–"
+            return "failed" if found else "–"
         row = found[0]
         return "same" if not row["differ"] else f"{percent(SHARE(row))}, {error(row['largest'])}"
 
-    apart = {(r["kernel"], r["change"]): r["differ"] for r in rows if "differ" in r}
-    mine = [n for (kernel, _), n in apart.items() if kernel.startswith(OURS)]
-    kept = [k for k in names if not any(n for (kernel, _), n in apart.items() if kernel == k)]
+    broken = {r["kernel"] for r in measured if r["differ"]}
+    again = pick(measured, change="repeated")
     return Figure(
-        finding=f"Each kernel beside itself. {len(kept)} of {len(names)} kept every bit in "
-        "all that they were asked.",
-        caption="Two calls that should agree: a sequence alone or one of 16; first or twelfth of "
-        "them; its newest query alone or among all; its newest 300 queries (decoding: 17) or all; "
-        "split or not; in one piece or on pages; 100 calls. Share of numbers that differ, and the "
-        "largest difference; a dash: not offered. bfloat16, 600 keys of 64 columns, 4,100 of 128.",
+        finding=f"Each kernel beside itself. {len(names) - len(broken)} of {len(names)} kept every "
+        "bit in all that they were asked.",
+        caption="A sequence alone or one of 16; first or twelfth of them; its newest query alone "
+        "or among all; its newest 300 queries (decoding: 17) or all; split or not; in one piece or "
+        "on pages; 100 calls. Share of numbers that differ, largest difference; a dash: not "
+        "offered. bfloat16, 600 keys of 64 columns, 4,100 of 128.",
         open_table=True,
         table=[
             {
@@ -59,7 +58,33 @@ def matrix(results):
             }
             for kernel in names
         ],
-        claims={f"{PAGE}: every cell of both its rows says *same*": not any(mine)},
+        claims={
+            f"{PAGE}: every cell of both its rows says *same*": not any(
+                kernel.startswith(OURS) for kernel in broken
+            ),
+            f"{PAGE}: All kernels repeat their bits": not any(r["differ"] for r in again),
+        },
+    )
+
+
+def ring(results):
+    rows = results[0].rows
+    one = pick(rows, change="splits")
+
+    def share(rows):
+        differ = sum(r["differ"] for r in rows)
+        return percent(differ / sum(r["numbers"] for r in rows)) if differ else "0"
+
+    return Figure(
+        finding="A ring of GPUs beside itself, and beside one GPU.",
+        table=columns(
+            rows, {"changed": "change", "GPUs": "ranks", "chunk": "chunk", "differ": SHARE}
+        ),
+        numbers={
+            "again": share([r for r in rows if r not in one]),
+            "first": share(pick(one, chunk=0)),
+            "later": share([r for r in one if r["chunk"]]),
+        },
     )
 
 
@@ -77,7 +102,7 @@ def square(results):
             "largest": error(usual["largest"]),
         },
         claims={
-            f"{PAGE}: no pair of our older kernels agrees": all(
+            f"{PAGE}: No pair of our older kernels agrees": all(
                 r["differ"] for r in rows if OURS not in r["one"] or OURS not in r["other"]
             ),
             f"{PAGE}: the two forms of `same_bits` do": not ours["differ"],
@@ -137,9 +162,8 @@ def causes(results):
     return Figure(
         finding=f"{len(others)} of {len(changes)} changes give other bits than before. With "
         f"{len(breaks)}, two forms that share the change differ as well.",
-        caption="One change to the kernel at a time, 1,300 keys of 128 columns in bfloat16. Share "
-        "of logsumexps, which are float32, with other bits: beside the unchanged forward, and "
-        "beside a forward that has the same change.",
+        caption="1,300 keys of 128 columns in bfloat16. Share of float32 logsumexps with other "
+        "bits than those of the unchanged forward, and of one with the same change.",
         plot=charts.bars(
             results,
             [Series(OURS, c, {"change": c, "of": "logsumexp"}) for c in values(rows, "change")],
@@ -202,7 +226,6 @@ def training(results):
             columns=2,
         ),
         numbers={
-            "flash": between(flash, ratio),
             "decoding": between(times(f"{OURS}:as decoding"), ratio),
             "merging": between([1 / x for x in times(f"{OURS}:one chunk")], ratio),
             "sums": between([1 / x for x in times(f"{OURS}:tl.sum")], ratio),
@@ -213,31 +236,12 @@ def training(results):
 def decoding(results):
     rows = results[0].rows
     beside = Comparison(rows, OURS, [DECODE, f"{OURS}:one pass"], ("batch", "N"))
-    shown = {
-        OURS: "split",
-        f"{OURS}:one pass": "one pass",
-        DECODE: DECODE,
-        f"{DECODE}:invariant": "the same, batch-invariant",
-    }
-    slower = [1 / x for x in beside[DECODE].values()]
     return Figure(
-        finding=f"One new token takes {between(slower, ratio)} the time of decode_attention.",
-        caption="32 query heads on 8 heads of keys, D 128, bfloat16, L2 flushed, queued.",
-        plot=charts.bars(
-            results,
-            [
-                Series(name, said, like=name.partition(":")[0], shade=":" in name)
-                for name, said in shown.items()
-            ],
-            TIME,
-            [
-                _panel(f"{batch} × {count(N)} keys", batch=batch, N=N)
-                for batch in values(rows, "batch")
-                for N in values(rows, "N")
-            ],
-            columns=2,
+        finding="One new token, split, in one pass and by decode_attention.",
+        table=columns(
+            rows, {"kernel": "implementation", "batch": "batch", "keys": "N", "time": TIME}
         ),
-        numbers={"slower": between(slower, ratio)},
+        numbers={"slower": between([1 / x for x in beside[DECODE].values()], ratio)},
     )
 
 
@@ -252,10 +256,10 @@ def ladder(results):
     usual = only(together, rung="as usual")
     return Figure(
         finding=f"On the rung “{first}” the difference is 0, for each of "
-        f"{count(usual['numbers'])} tokens.",
-        caption="Log-probabilities of sampled tokens, as decoding computed them and as a training "
-        "forward computes them again. Four sequences of 1,000 tokens each, of a model of 17 "
-        "million parameters in bfloat16; scored together and one at a time.",
+        f"{thousands(usual['numbers'])} tokens.",
+        caption="Log-probabilities of four sequences of 1,000 sampled tokens, by decoding and by a "
+        "training forward, of a model of 17 million parameters in bfloat16; scored together and "
+        "alone.",
         open_table=True,
         table=[
             {
@@ -296,9 +300,12 @@ def price(results):
     )
 
 
+NAMED = {"flash": "torch:flash", "fa4": "flash_attention_4"}  # those whose counts the page says
+
+
 def repeats(results):
-    rows = results[0].rows
-    ran = [r for r in rows if "runs" in r]
+    ran = [r for r in results[0].rows if "runs" in r]
+    own = [r for r in ran if r["implementation"] in ("flash_backward", OURS)]
 
     def others(row):
         return max(row["other_dq"], row["other_dk"], row["other_dv"])
@@ -314,21 +321,18 @@ def repeats(results):
                 "other dQ": "other_dq",
                 "other dK": "other_dk",
                 "other dV": "other_dv",
+                "other numbers alone": lambda r: r.get("other_alone", "–"),
             },
         ),
-        numbers={
-            "runs": thousands(ran[0]["runs"]),
-            "flash": thousands(
-                others(only(ran, implementation="torch:flash", deterministic=False))
-            ),
-            "deterministic": thousands(
-                others(only(ran, implementation="torch:flash", deterministic=True))
-            ),
+        numbers={"runs": thousands(ran[0]["runs"])}
+        | {
+            f"{short}_deterministic" if row["deterministic"] else short: thousands(others(row))
+            for short, name in NAMED.items()
+            for row in pick(ran, implementation=name)
         },
         claims={
-            f"{PAGE}: and no run differed from the first": not any(
-                others(r) for r in ran if r["implementation"] == "flash_backward"
-            ),
+            f"{PAGE}: no run differed from the first": not any(map(others, own)),
+            f"{PAGE}: nor did a sequence alone": not any(r.get("other_alone") for r in own),
             f"{PAGE}: deterministic backward repeats its bits": not any(
                 others(r) for r in ran if r["deterministic"]
             ),

@@ -8,6 +8,7 @@ Part of *Attention, Measured*, MIT license. Needs torch >= 2.11 and triton >= 3.
 
 import functools
 import math
+import numbers
 import os
 from typing import NamedTuple
 
@@ -247,7 +248,8 @@ def same_bits(
     Raises:
         TypeError, ValueError: what is refused and what would be allowed, before any launch.
     """
-    for error in _refusals(q, k_cache, v_cache, cache_seqlens, page_table, scale):
+    asked = cache_seqlens, page_table, causal, scale, split, return_lse
+    for error in _refusals(q, k_cache, v_cache, *asked):
         raise error
     (B, H, M, D), (_, Hkv, N, _) = q.shape, k_cache.shape
     page = 0 if page_table is None else N
@@ -298,36 +300,67 @@ def _can_use_tma(*tensors):
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 
 
-def _refusals(q, k_cache, v_cache, lens, table, scale):
+def _refusals(q, k_cache, v_cache, lens, table, causal, scale, split, return_lse):
     """What the kernel cannot do, in order: which argument, what came, what is allowed."""
+    functorch, forward_ad = torch._C._functorch, torch.autograd.forward_ad
+    if functorch.peek_interpreter_stack() or forward_ad._current_level >= 0:
+        yield TypeError("torch.func cannot see into a kernel; allowed: batch dimensions, autograd")
     for name, x in (("q", q), ("k_cache", k_cache), ("v_cache", v_cache)):
-        if not isinstance(x, torch.Tensor) or x.layout != torch.strided:
-            yield TypeError(f"{name} is {getattr(x, 'layout', type(x))}; allowed: a dense tensor")
-        if x.dtype not in DTYPES or (x.dtype, x.device) != (q.dtype, q.device):
-            yield TypeError(f"{name} is {x.dtype} on {x.device}; allowed: {DTYPES}, all alike")
-        if x.dim() != 4 or x.numel() == 0 or x.stride(-1) != 1:
-            what = f"shape {(*x.shape,)}, strides {x.stride()}"
-            yield ValueError(f"{name} has {what}; allowed: 4 dimensions, none 0, columns adjacent")
+        if not isinstance(x, torch.Tensor) or x.is_nested or x.layout != torch.strided:
+            kind = "nested" if getattr(x, "is_nested", False) else getattr(x, "layout", type(x))
+            yield TypeError(f"{name} is {kind}; allowed: a dense torch.Tensor")
+        if x.dtype not in DTYPES:
+            yield TypeError(f"{name} is {x.dtype}; allowed: {DTYPES}")
+        if (x.dtype, x.device) != (q.dtype, q.device):
+            yield TypeError(f"{name} is {x.dtype} on {x.device}; allowed: {q.dtype} on {q.device}")
+        if x.dim() != 4 or x.numel() == 0:
+            yield ValueError(f"{name} has shape {(*x.shape,)}; allowed: 4 dimensions, none 0")
         if x.requires_grad and torch.is_grad_enabled():
             yield ValueError(f"{name} requires grad, but has no backward; allowed: torch.no_grad()")
+        if x.is_neg():  # its memory holds the opposite sign
+            yield ValueError(f"{name} is a negated view; allowed: {name}.resolve_neg()")
+        if x.stride(-1) != 1:
+            yield ValueError(f"{name} has strides {x.stride()}; allowed: the last 1, others any")
     (B, H, _, D), (blocks, Hkv, N, _) = q.shape, k_cache.shape
     expected = (B if table is None else blocks, Hkv, N, D)
     for name, x in (("k_cache", k_cache), ("v_cache", v_cache)):
         if x.shape != expected:
             yield ValueError(f"{name} has shape {(*x.shape,)}; allowed with q: {expected}")
-    if D not in (16, 32, 64, 128) or H % Hkv:
-        yield ValueError(
-            f"q has {H} heads of {D} columns; allowed: a multiple of {Hkv}, of 16, 32, 64 or 128"
-        )
+    if D not in (16, 32, 64, 128):
+        yield ValueError(f"q has {D} columns; allowed: 16, 32, 64, 128")
+    if H % Hkv:
+        yield ValueError(f"q has {H} heads and k {Hkv}; allowed: a multiple of k's")
+    yield from _option_refusals(q, N, lens, table, causal, scale, split, return_lse)
+    if q.device.type != "cuda" and not (q.is_cpu and INTERPRETED):
+        yield ValueError(f"q is on {q.device}; allowed: a GPU, or a CPU with TRITON_INTERPRET=1")
+
+
+def _option_refusals(q, N, lens, table, causal, scale, split, return_lse):
+    """The same of lengths, pages and what is asked for beside the tensors."""
     for name, x, rank in (("cache_seqlens", lens, 1), ("page_table", table, 2)):
         if x is None:
             continue
-        if x.dtype != torch.int32 or x.dim() != rank or len(x) != B or x.stride(-1) != 1:
-            yield ValueError(f"{name} is {x.dtype} {(*x.shape,)}; allowed: int32, {B} rows")
+        if not isinstance(x, torch.Tensor) or (x.dtype, x.layout) != (torch.int32, torch.strided):
+            kind = getattr(x, "dtype", type(x))
+            yield TypeError(f"{name} is {kind}; allowed: a dense torch.Tensor of torch.int32")
+        if x.device != q.device or x.dim() != rank or x.shape[0] != q.shape[0]:
+            what = f"has shape {(*x.shape,)} on {x.device}"
+            yield ValueError(f"{name} {what}; allowed: {(len(q), 'pages')[:rank]} on {q.device}")
+        if x.stride(-1) != 1:
+            yield ValueError(f"{name} has strides {x.stride()}; allowed: the last 1, others any")
+    rows, capacity = q.numel() // q.shape[-1], N if table is None else N * table.shape[1]
+    if not 0 < capacity <= 2**30 or rows > 2**30:  # no sum of two passes 2^31
+        what = f"{rows} queries, {capacity} keys for a sequence"
+        yield ValueError(f"q and k_cache have {what}; allowed: 1 to 2^30")
+    for name, x in (("causal", causal), ("return_lse", return_lse)):
+        if not isinstance(x, bool):
+            yield TypeError(f"{name} is {x!r}; allowed: True, False")
+    if split is not None and not isinstance(split, bool):
+        yield TypeError(f"split is {split!r:.40}; allowed: True, False, None")
+    if scale is not None and (isinstance(scale, bool) or not isinstance(scale, numbers.Real)):
+        yield TypeError(f"scale is {scale!r:.40}; allowed: a number or None")
     if scale is not None and not 2.0**-64 <= scale <= 1:  # so that no float16 product passes 2^27
         yield ValueError(f"scale is {scale!r:.40}; allowed: 2^-64 to 1")
-    if q.device.type != "cuda" and not (q.is_cpu and INTERPRETED):
-        yield ValueError(f"q is on {q.device}; allowed: a GPU, or a CPU with TRITON_INTERPRET=1")
 
 
 def main():

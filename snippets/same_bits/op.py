@@ -1,7 +1,8 @@
-"""The language model sampled and scored: a ladder from the usual kernels to one order of additions.
+"""same_bits with gradients, in a language model that is sampled and scored, and beside a ring.
 
-A rung says which attention decodes, which computes the training forward, and which of PyTorch's
-functions are replaced by those of one_order.py while either runs.
+`attention(q, k, v)` is a function to train with; its ops are flash_backward's. A rung of the ladder
+from the usual kernels to one order of additions says which attention decodes, which computes the
+training forward, and which of PyTorch's functions are replaced by those of one_order.py meanwhile.
 """
 
 import functools
@@ -15,14 +16,33 @@ from torch.overrides import TorchFunctionMode
 
 from snippets.decode_attention.kernel import cache_append, decode_attention
 from snippets.flash_attention.kernel import flash_attention
+from snippets.flash_backward import op as flash
+from snippets.flash_backward.checks import assert_gradients as assert_gradients  # for bench.py
 from snippets.language_model.data import batch, corpus
 from snippets.language_model.module import Cache, cast, draw, step
 from snippets.language_model.op import attend_with as attend_with  # for bench.py
 from snippets.language_model.op import fastest
 from snippets.language_model.training import Run, Settings
+from snippets.ring_attention.op import LOCAL
+from snippets.ring_attention.ranks import Ranks as Ranks  # for bench.py
+from snippets.ring_attention.ring import Ring, ring_attention, shard
 
+from .experiments import difference
 from .kernel import same_bits
 from .one_order import linear, log_softmax, rms_norm
+
+
+def _forward(q, k, v, *, align, **options):
+    """same_bits as flash_backward's op calls a forward."""
+    if align != "bottom_right" and q.shape[-2] != k.shape[-2]:
+        raise ValueError(f"align is {align!r}; allowed where M is not N: 'bottom_right'")
+    return same_bits(q, k, v, **options)
+
+
+flash.FORWARD["same_bits"] = _forward
+# same_bits(q, k, v), differentiable once: causal, scale and return_lse as there. The backward takes
+# the logsumexp of this forward; it has no atomics, so that gradients repeat their bits.
+attention = functools.partial(flash.attention, causal=True, forward="same_bits")
 
 
 class Rung(NamedTuple):
@@ -100,3 +120,33 @@ def one_step(model, tokens, rung):
             return torch.log_softmax(step(model, tokens[:, -1:], cache), dim=-1)
 
     return call
+
+
+@torch.no_grad()
+def on_a_rank(device, dtype, N, D, *, batch=4, calls=20):
+    """What one change does to each chunk of this rank's rows in a ring: rows of numbers.
+
+    A row adds up keys as they come by: first the rank's own, then its predecessor's, and so on.
+    """
+    generator = torch.Generator().manual_seed(0)
+    made = (torch.randn(batch, H, N, D, generator=generator) for H in (8, 2, 2))
+    whole = [x.to(device, dtype) for x in made]
+    mine = [shard(x) for x in whole]
+    attend = functools.partial(ring_attention, causal=True, validate=False, local=LOCAL)
+    want, size = attend(*mine), torch.distributed.get_world_size()
+    found = {
+        "batch": attend(*(x[:1] for x in mine)),
+        "position": attend(*(x.roll(1, 0) for x in mine)).roll(-1, 0),
+        "splits": shard(attend(*whole, group=Ring(0, 1))),  # this GPU alone
+        "repeated": torch.cat([attend(*mine) for _ in range(calls - 1)]),
+    }
+    rank = torch.distributed.get_rank()
+    rows = []
+    for change, other in found.items():
+        same = want[:1] if change == "batch" else want.repeat(len(other) // batch, 1, 1, 1)
+        halves = zip((rank, 2 * size - 1 - rank), other.chunk(2, 2), same.chunk(2, 2), strict=True)
+        rows += [
+            {"change": change, "ranks": size, "chunk": chunk, **difference(x, y)}
+            for chunk, x, y in halves
+        ]
+    return rows

@@ -72,6 +72,8 @@ SURVIVORS = {
 IN_FLOAT8 = {  # which the engine does not have
     "decode_attention: first head's scale of keys",
     "decode_attention: scale of values left out",
+    "decode_attention: one column of two",
+    "decode_attention: queries too large for float16",
     "decode_attention: float8 multiplied by its scale",
     "decode_attention: float8 halves rounded down",
     "decode_attention: float8 not limited",

@@ -83,6 +83,18 @@ def test_the_timed_ablation_removed_one_thing():
         assert parts[0] == parts[1], "what was timed is not what was counted: measure it again"
 
 
+def test_every_number_of_warps_is_a_variant(monkeypatch):
+    def called(lab, case, names, variants):
+        q, k, v = lab.qkv({**case, "N": 4})
+        for name, call in variants.items():
+            torch.testing.assert_close(call(q, k, v), basic_attention(q, k, v))
+            yield {"implementation": name}
+
+    monkeypatch.setattr(Lab, "time_attention", called)
+    rows = list(bench.warps(Lab("interpreter")))
+    assert {row["num_warps"] for row in rows} == {1, 2, 4, 8}
+
+
 @pytest.fixture(params=["installed", "timed"])
 def lab(request):
     lab = Lab("compiler", "sm_90")

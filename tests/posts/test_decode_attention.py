@@ -273,6 +273,16 @@ def test_every_number_of_float8_is_read_as_what_it_is(dtype):
 
 
 @pytest.mark.numerical
+def test_queries_of_any_size_read_float8():
+    """In float16 they would be infinite, or zeros."""
+    cache = quantized(make([70], heads=(4, 2), D=32, dtype=torch.bfloat16))
+    out = decode(cache, scale=0.25)
+    for n in (60, -60):
+        if not torch.equal(decode(cache._replace(q=cache.q * 2.0**n), scale=2.0 ** (-2 - n)), out):
+            raise NumericalMismatch("queries and scale are in balance, and the bits are others")
+
+
+@pytest.mark.numerical
 @pytest.mark.parametrize("page", [0, 4])
 def test_what_is_appended_to_float8_is_the_nearest_number(page):
     """All numbers, what lies between two and beside that, and what is too large."""
@@ -751,6 +761,10 @@ REFUSED = {
     "a scale without float8": (
         {"k_scale": ones(2, dtype=torch.float32)},
         TypeError("k_scale is <class 'torch.Tensor'>; allowed: a tensor for torch.float8_e4m3fn"),
+    ),
+    "float8 columns apart": (
+        FLOAT8 | {"v_cache": FLOAT8["v_cache"].mT.contiguous().mT},
+        ValueError("v_cache has 16 columns, strides (1280, 640, 1, 40); allowed: even, last 1"),
     ),
     "a scale for each query head": (
         FLOAT8 | {"k_scale": ones(4, dtype=torch.float32)},

@@ -363,6 +363,7 @@ ATTENTIONS = {room: (room, functools.partial(call, room)) for room in ROOMS} | {
         "flash_attention",
         attention_of("decode_attention", "decode_attention", num_splits=3),
     ),
+    "same_bits": ("flash_attention", attention_of("same_bits", "same_bits", causal=False)),
     "ring_attention": ("flash_attention", attention_of("ring_attention", "ring_attention", "ring")),
     "attention": ("flash_attention", attention_of("flash_backward", "attention", "op")),
     "composed_attention_op": (

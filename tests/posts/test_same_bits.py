@@ -1,6 +1,7 @@
 """same_bits against float64; in the same bits on a GPU, in the same order of events anywhere."""
 
 import itertools
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -176,29 +177,58 @@ def test_the_order_of_events(monkeypatch):
     assert seen(split=True) == [*itertools.chain(*alone), *[("merge",)] * len(chunks)]
 
 
-def test_refusals():
-    q, k, v = make()
-    lengths = torch.tensor([70])
-    for options, error in (
-        (
-            {"cache_seqlens": lengths},
-            ValueError("cache_seqlens is torch.int64 (1,); allowed: int32"),
-        ),
-        (
-            {"page_table": lengths.int()},
-            ValueError("page_table is torch.int32 (1,); allowed: int32"),
-        ),
-        ({"scale": 3.0}, ValueError("scale is 3.0; allowed: 2^-64 to 1")),
-    ):
-        assert_refused(error, same_bits, q, k, v, **options)
-    for tensors, error in (
-        ((q, k.float(), v), TypeError("k_cache is torch.float32 on")),
-        ((q.mT, k, v), ValueError("q has shape (1, 4, 16, 3), strides")),
-        ((q, k, v[:, :, :9]), ValueError("v_cache has shape (1, 4, 9, 16); allowed with q")),
-        ((q[:, :3], k[:, :2], v[:, :2]), ValueError("q has 3 heads of 16 columns; allowed")),
-        ((q.clone().requires_grad_(), k, v), ValueError("q requires grad")),
-    ):
-        assert_refused(error, same_bits, *tensors)
+def nested(x):
+    return torch.nested.nested_tensor([*x], layout=torch.jagged)
+
+
+DENSE = "allowed: a dense torch.Tensor"
+REFUSED = [
+    ({"k_cache": nested}, TypeError(f"k_cache is nested; {DENSE}")),
+    ({"k_cache": torch.Tensor.to_sparse}, TypeError(f"k_cache is torch.sparse_coo; {DENSE}")),
+    ({"v_cache": list}, TypeError(f"v_cache is <class 'list'>; {DENSE}")),
+    ({"q": torch.Tensor.double}, TypeError("q is torch.float64; allowed")),
+    ({"k_cache": torch.Tensor.float}, TypeError("k_cache is torch.float32 on")),
+    ({"q": torch._neg_view}, ValueError("q is a negated view; allowed: q.resolve_neg()")),
+    ({"q": lambda x: x.mT}, ValueError("q has strides (192, 48, 1, 16); allowed: the last 1")),
+    ({"q": lambda x: x[0]}, ValueError("q has shape (4, 3, 16); allowed: 4 dimensions")),
+    ({"q": lambda x: x.clone().requires_grad_()}, ValueError("q requires grad")),
+    ({"v_cache": lambda x: x[:, :, :9]}, ValueError("v_cache has shape (1, 4, 9, 16); allowed")),
+    ({"q": lambda x: x[:, :3]}, ValueError("q has 3 heads and k 4; allowed: a multiple of k's")),
+    (dict.fromkeys("qkv", lambda x: x[..., :8]), ValueError("q has 8 columns; allowed: 16, 32")),
+    ({"cache_seqlens": 70}, TypeError("cache_seqlens is <class 'int'>; allowed: a dense")),
+    ({"cache_seqlens": torch.tensor([70])}, TypeError("cache_seqlens is torch.int64; allowed")),
+    (
+        {"page_table": torch.ones(1, dtype=torch.int32)},
+        ValueError("page_table has shape (1,) on cpu; allowed: (1, 'pages') on"),
+    ),
+    ({"causal": 1}, TypeError("causal is 1; allowed: True, False")),
+    ({"split": 2}, TypeError("split is 2; allowed: True, False, None")),
+    ({"scale": "1"}, TypeError("scale is '1'; allowed: a number or None")),
+    ({"scale": 3.0}, ValueError("scale is 3.0; allowed: 2^-64 to 1")),
+]
+
+
+@pytest.mark.filterwarnings("ignore:.*prototype stage:UserWarning")  # of nested tensors
+@pytest.mark.parametrize(("changes", "error"), REFUSED, ids=str)
+def test_refusals(changes, error):
+    given = dict(zip(("q", "k_cache", "v_cache"), make(), strict=True))
+    for name, change in changes.items():
+        name = {"k": "k_cache", "v": "v_cache"}.get(name, name)
+        given[name] = change(given[name]) if callable(change) else change
+    assert_refused(error, same_bits, **given)
+
+
+def test_tensors_that_start_anywhere_are_loaded_without_tma():
+    """An odd address or stride: the same result, by pointers."""
+    q, k, v = make(D=32)
+    want = same_bits(q, k, v)
+    for x in (k, v):
+        odd = torch.cat([x.new_zeros(1), x.flatten()])[1:].view(x.shape)
+        wide = F.pad(x, (0, 3))[..., :32]
+        for other in (odd, wide):
+            assert not kernel._can_use_tma(other)
+            caches = [other if y is x else y for y in (k, v)]
+            assert torch.equal(same_bits(q, *caches), want)
 
 
 @pytest.mark.numerical
@@ -233,6 +263,75 @@ def test_norms_and_log_softmax_of_one_row():
     logs = one_order.log_softmax(x)
     torch.testing.assert_close(logs.double(), x.double().log_softmax(-1), rtol=1e-5, atol=1e-5)
     assert torch.equal(one_order.log_softmax(x[2:3]), logs[2:3])
+
+
+@pytest.mark.numerical
+@pytest.mark.parametrize(("M", "N", "causal"), [(70, 70, True), (5, 90, True), (33, 70, False)])
+def test_gradients(M, N, causal):
+    """Of groups of heads, against float64; of one sequence alone the same bits as in a batch."""
+    q, k, v = make(B=2, G=2, M=M, N=N, D=32)
+    leaves = [x.requires_grad_() for x in (q, k, v)]
+    grad_out = torch.randn(q.shape, generator=torch.Generator().manual_seed(1)).to(q)
+    out = op.attention(*leaves, causal=causal)
+    found = torch.autograd.grad(out, leaves, grad_out)
+    mask = causal_mask(M, N, device=q.device) if causal else None
+    op.assert_gradients(found, *(x.detach() for x in leaves), grad_out, mask=mask)
+    with torch.no_grad():
+        assert torch.equal(out, same_bits(q, k, v, causal=causal))
+    alone = op.attention(*(x[1:] for x in leaves), causal=causal)
+    for x, y in zip(torch.autograd.grad(alone, leaves, grad_out[1:]), found, strict=True):
+        assert torch.equal(x[1:], y[1:])
+
+
+def test_the_op_is_one_for_compile_and_opcheck():
+    leaves = [x.requires_grad_() for x in make(M=9, N=9)]
+    options = {"causal": True, "forward": "same_bits"}
+    torch.library.opcheck(torch.ops.attention_measured.attend, leaves, options)
+    run = lambda q, k, v: op.attention(q, k, v, scale=0.3) * 2  # noqa: E731
+    compiled = torch.compile(run, fullgraph=True, backend="aot_eager")
+    outs = [f(*leaves) for f in (run, compiled)]
+    grads = [torch.autograd.grad(out.sum(), leaves) for out in outs]
+    assert torch.equal(*outs)
+    assert all(torch.equal(x, y) for x, y in zip(*grads, strict=True))
+    with pytest.raises(ValueError, match="align is 'top_left'"):
+        op.attention(leaves[0][:, :, :3], *leaves[1:], align="top_left")
+
+
+@pytest.mark.skipif(ON_GPU, reason="ranks of a CPU; those of GPUs are the bench's")
+def test_a_ring_beside_itself_and_beside_one_gpu():
+    """Rows that see the first step's keys only don't know of the ring, which the others do."""
+    with op.Ranks(2) as ranks:
+        rows = [*itertools.chain(*ranks.run(op.on_a_rank, "cpu", HALF, 256, 16))]
+    assert {(row["change"], row["chunk"]) for row in rows} == set(
+        itertools.product(["batch", "position", "splits", "repeated"], range(4))
+    )
+    differ = {(row["change"], row["chunk"]) for row in rows if row["differ"]}
+    assert differ == {("splits", chunk) for chunk in (1, 2, 3)}
+
+
+def fake_fa4(q, k, v, *, causal, deterministic, page_table=None, seqused_k=None):
+    """Called as FlashAttention-4 is: [B, M, H, D], or [pages, keys, Hkv, D] and a table."""
+    assert causal
+    assert not deterministic
+    if page_table is not None:
+        k, v = (x[page_table[0].long()].flatten(0, 1)[None, : seqused_k[0]] for x in (k, v))
+    out = bench.eager(*(x.transpose(1, 2).double() for x in (q, k, v)))
+    return out.transpose(1, 2).to(q.dtype), None
+
+
+def test_another_package_is_called_in_its_own_layout(monkeypatch):
+    """For each column that it has, two results that differ by one rounding at most."""
+    package = SimpleNamespace(function=lambda name="": fake_fa4)
+    monkeypatch.setattr(bench, "PACKAGES", {bench.FA4: package})
+    monkeypatch.setattr(bench, "CALLS", 2)
+    tensors = bench._problem(16, 320, 16, DEVICE)
+    asked = set()
+    for change in bench.COLUMNS:
+        for found, want in bench._changed(bench.FA4, change, *tensors):
+            torch.testing.assert_close(found, want, rtol=2.0**-7, atol=0)
+            asked.add(change)
+    assert set(bench.COLUMNS) - asked == {"splits"}
+    check(*tensors, bench._call(bench.FA4, *tensors))
 
 
 def test_every_rung_replaces_what_it_names():

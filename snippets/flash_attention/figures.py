@@ -67,6 +67,40 @@ def kernels(results):
     )
 
 
+def staircase(results):
+    rows = results[0].rows
+    steps = [n for n in values(rows, "implementation") if n not in (OURS, CUDNN)]
+    first, *_, last = steps
+    built = Comparison(rows, OURS, [first, CUDNN], ("D",))
+    rates = {
+        name: {at.D: rate(row) for at in built.cases if (row := built.row(name, at))}
+        for name in (*steps, OURS)
+    }
+    risen = {D: rates[last][D] / rates[first][D] for D in rates[last]}
+    labels = {name: name if name == first else f"+ {name}" for name in steps}
+    return Figure(
+        finding=f"From the dozen lines to the last step: {between(risen.values(), ratio)} faster.",
+        caption="Each step is a change to the kernel above, on top of those before it. Longer is "
+        "faster. The last of ours is the kernel that a reader copies, with masks, "
+        f"strides and any length. bfloat16, N {rows[0]['N']}, no mask, {_tokens(rows)} tokens. "
+        f"{MEDIANS}",
+        plot=charts.bars(
+            results,
+            [
+                *(Series(name, told, like=OURS) for name, told in labels.items()),
+                Series(OURS, "the whole kernel"),
+                Series(CUDNN),
+            ],
+            RATE,
+            charts.views("D {}", "D", values(rows, "D")),
+        ),
+        numbers={
+            **{f"first_{D}": flops(found) for D, found in rates[first].items()},
+            **{f"last_{D}": flops(found) for D, found in rates[last].items()},
+        },
+    )
+
+
 # Steps that the data names in other words.
 STEPS = {
     "exp2 in place of exp": "exp2 instead of exp",
@@ -166,38 +200,6 @@ def _told(gain):
     if gain is None:
         return "–"
     return change(gain) if gain.word in ("ahead", "behind") else f"({change(gain)})"
-
-
-def staircase(results):
-    rows = results[0].rows
-    steps = [n for n in values(rows, "implementation") if n not in (OURS, CUDNN)]
-    first, *_, last = steps
-    built = Comparison(rows, OURS, [first, CUDNN], ("D",))
-    rates = {n: {at.D: rate(built.row(n, at)) for at in built.cases} for n in (*steps, OURS)}
-    risen = {D: rates[last][D] / rates[first][D] for D in rates[first]}
-    labels = {name: name if name == first else f"+ {name}" for name in steps}
-    return Figure(
-        finding=f"From the dozen lines to the last step: {ratio(min(risen.values()))} to "
-        f"{ratio(max(risen.values()))} faster.",
-        caption="Each step is a change to the kernel above, on top of those before it. Longer is "
-        "faster. The last of ours is the kernel that a reader copies, with masks, "
-        f"strides and any length. bfloat16, N {rows[0]['N']}, no mask, {_tokens(rows)} tokens. "
-        f"{MEDIANS}",
-        plot=charts.bars(
-            results,
-            [
-                *(Series(name, told, like=OURS) for name, told in labels.items()),
-                Series(OURS, "the whole kernel"),
-                Series(CUDNN),
-            ],
-            RATE,
-            charts.views("D {}", "D", values(rows, "D")),
-        ),
-        numbers={
-            **{f"first_{D}": flops(found) for D, found in rates[first].items()},
-            **{f"last_{D}": flops(found) for D, found in rates[last].items()},
-        },
-    )
 
 
 def scene(results):

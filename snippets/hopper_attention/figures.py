@@ -35,6 +35,7 @@ OF_CUDNN = Quantity("of cuDNN's rate", "of_cudnn", units.fraction)
 PAGE = "docs/posts/hopper_attention.md"
 FIRST_PAGE = "docs/posts/warp_specialization.md"
 STEP = 20  # cycles
+FLOP_A_CYCLE = 4096  # of a multiprocessor's tensor cores, in 16 bits
 MEDIANS = "Medians; L2 flushed before every call; all take turns."
 
 
@@ -145,38 +146,44 @@ def timeline(results):
     scenes = [_rounded(r) for r in rows if "example" in r]
     scenes = [r for r in scenes if "part" not in r or r["end"] > r["start"]]
     recorded, *broken = (r for r in scenes if "listing" in r)
-    spans = pick(scenes, example=recorded["example"])
-    spans = [s for s in spans if "part" in s]
-    softmaxes = [s for s in spans if s["kind"] == "softmax"]
-    under = sum(_overlap(s, spans) for s in softmaxes)
+    spans = [s for s in pick(scenes, example=recorded["example"]) if "part" in s]
     end = max(s["end"] for s in spans)
-    cycles = only([r for r in rows if "cycles" in r])
+    scores = [s for s in spans if s["kind"] == "scores"]
+    waited = sum(s["end"] - s["start"] for s in scores)
+    in_turn = sum(_overlap(s, other) for s in scores for other in spans)
+    (programs,) = (len(r["cycles"]) for r in rows if "cycles" in r)
     timed = Comparison([r for r in rows if "implementation" in r], "with clocks", [OURS])
     (price,) = timed[OURS].values()
-    took = recorded["took"]
+    flop = 4 * recorded["queries"] * recorded["tile"] * recorded["D"]  # of a step's products
     return Figure(
-        finding=f"{count(end)} cycles of one program on the card: for "
-        f"{percent(under / sum(s['end'] - s['start'] for s in softmaxes))} of the softmaxes' time "
-        "a product of one of the consumers is under way.",
+        finding=f"{count(end)} cycles of one program on the card. While one consumer waits for its "
+        f"scores, the other is at its softmax for {percent(in_turn / waited)} of the time: nobody "
+        "tells them to take turns.",
         caption=f"{count(recorded['queries'])} queries and {count(recorded['keys'])} keys, D "
-        f"{recorded['D']}, the median of {count(len(cycles['cycles']))} programs. Each part notes "
-        "the clock of its multiprocessor at its marks. A product's bar ends when its consumer has "
-        "waited for it, a copy's when the first consumer sees it: both may be over earlier. The "
-        f"notes change the time of a call by {change(1 / price)}. *Take out* plays the kernel "
-        "without a piece of its protocol: the simulation of its barriers, with the times measured "
-        f"here. (Of the kernel as it is, it makes {count(recorded['played'])} cycles.)",
+        f"{recorded['D']}, the median of {count(programs)} programs, in steps of {STEP} cycles. "
+        "Each part notes the clock of its multiprocessor at its marks. A p·v is drawn until its "
+        "consumer has waited for it, a copy until the first consumer finds it there: both may be "
+        f"over earlier. The notes change the time of a call by {change(1 / price)}. *Take out* "
+        "plays the kernel without a piece of its protocol: the simulation of its barriers, with "
+        "the times measured here. (Of the whole kernel it makes "
+        f"{count(recorded['played'])} cycles.)",
         numbers={
-            "cycles": count(end),
-            "under": percent(under / sum(s["end"] - s["start"] for s in softmaxes)),
-            "softmax": count(took["softmax"]),
-            "product": count(took["product"]),
-            "price": change(1 / price),
+            "softmax": count(recorded["took"]["softmax"]),
+            "step": count(_step(scores)),
+            "products": count(flop / FLOP_A_CYCLE),
         },
         claims={
-            f"{PAGE}: Take out": all(r["ends"] for r in broken) and len(broken) > 3,
+            f"{PAGE}: under *Take out*": all(r["ends"] for r in broken) and len(broken) > 3,
+            f"{PAGE}: They take turns by themselves": in_turn > 0.5 * waited,
         },
         **roles_scene("hopper_attention", scenes, timeline_svg(spans)),
     )
+
+
+def _step(scores):
+    """Cycles from one tile's scores to the next: of one consumer, without the first and last."""
+    starts = sorted(s["start"] for s in scores if s["part"] == scores[0]["part"])
+    return (starts[-1] - starts[1]) / (len(starts) - 2)
 
 
 def _rounded(row):
@@ -186,11 +193,11 @@ def _rounded(row):
     return row | {name: STEP * round(row[name] / STEP) for name in there if name in row}
 
 
-def _overlap(softmax, spans):
-    """How many cycles of a softmax some product is under way."""
-    products = [s for s in spans if s["kind"] in ("scores", "values")]
-    steps = range(softmax["start"], softmax["end"])
-    return sum(any(p["start"] <= at < p["end"] for p in products) for at in steps)
+def _overlap(scores, other):
+    """For how many cycles another consumer is at its softmax meanwhile."""
+    if other["kind"] != "softmax" or other["part"] == scores["part"]:
+        return 0
+    return max(0, min(scores["end"], other["end"]) - max(scores["start"], other["start"]))
 
 
 def resources(results):

@@ -230,7 +230,7 @@ def ablation(results):
     most = [min(less, key=lambda part, N=N: share(part, N)) for N in lengths]
     return Figure(
         finding=f"With one head, loads cost the most at N 256 ({saved(LOADS, 256)}) and at N 1024 "
-        f"({saved(LOADS, 1024)}); at N 2048 as much as the sum of the dot product "
+        f"({saved(LOADS, 1024)}); at N 2048 the sum of the dot product costs nearly as much "
         f"({saved(DOT, 2048)}).",
         caption="D 64, float32. Each bar is the time that is left with one part taken out; the "
         "result is then wrong. Parts overlap in time, so their savings need not add up to the "
@@ -252,9 +252,8 @@ def ablation(results):
         },
         claims={
             "title of basic_attention/ablation: loads cost the most": most[:2] == [LOADS, LOADS],
-            "title of basic_attention/ablation: at N 2048 as much as": saved(LOADS, 2048)
-            == saved(DOT, 2048)
-            and most[2] in (LOADS, DOT),
+            "title of basic_attention/ablation: costs nearly as much": most[2] == LOADS
+            and share(DOT, 2048) - share(LOADS, 2048) < 0.03,
             f"{PAGE}: With one head and 256 keys, the loads cost the most": most[0] == LOADS,
             f"{PAGE}: other programs fill that wait, and reading slots costs the most": PARTS[
                 "reading"

@@ -230,7 +230,7 @@ MUTANTS = [
     Mutant(
         "sink times scale",
         'tl.load(sink_ptr + h, mask=mask_r, other=float("-inf")) * LOG2_E',
-        'tl.load(sink_ptr + h, mask=mask_r, other=float("-inf")) * scale_log2',
+        'tl.load(sink_ptr + h, mask=mask_r, other=float("-inf")) * LOG2_E * D**-0.5',
         "The sink is scaled as the scores are, but it is given in their units after that.",
     ),
     Mutant(

@@ -361,7 +361,7 @@ def chosen(cache):
     """How many splits our rule takes for a cache."""
     (B, H, M, D), Hkv = cache.q.shape, cache.k.shape[1]
     device = kernel._device_facts(cache.q.device)
-    page, keys, _ = kernel._layout(*cache[1:])
+    page, keys, _ = kernel._layout(*cache[1:5])
     work = (cache.q.dtype, B * Hkv, M * H // Hkv, D, page, keys)
     tile, _, _, programs, slots, *_ = kernel._plan(device, *work)
     return kernel.split_rule(programs, -(-keys // tile.BLOCK_N), slots)

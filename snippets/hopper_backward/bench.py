@@ -160,7 +160,7 @@ RUNGS = {
     "logsumexp read late": Rung(READ_LATE),  # when the scores are there
     "K and V from shared memory": Rung(switches={"KV_IN_REGISTERS": False}, widths=(64,)),
     "dQ not added": Rung([(ADD, "pass")], right=False),  # all but the addition
-    "no dQ": Rung(NO_DQ, right=False),  # four products of five
+    "no dQ": Rung(NO_DQ, widths=(128,), right=False),  # four products of five; at 64 ptxas crashes
     "no dK": Rung(NO_DK, right=False),  # another four
     "no exp2": Rung(NO_EXP2, right=False),
     "no wait for dS": Rung(NO_EXCHANGE, right=False),  # of the other consumer

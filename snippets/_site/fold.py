@@ -11,6 +11,7 @@ Comments stay, without the clauses that name what is gone.
 
 from __future__ import annotations
 
+import builtins
 import functools
 import operator
 import re
@@ -62,7 +63,8 @@ def fold(source: str, choice: Choice) -> str:
             raise Unfoldable(f"{source.count(old)} times, and not once: {old}")
         source = source.replace(old, new)
     tree = cst.parse_module(source)
-    names, known, before = loads(tree), {}, ""
+    known: dict[Parameter, Any] = {}
+    names, before = loads(tree), ""
     while before != tree.code:
         before = tree.code
         tree, known = _Round(tree, choice, known).folded()
@@ -180,10 +182,10 @@ def _pairs(node: Any) -> list[tuple[Any, Any]]:
         known = isinstance(node, cst.AnnAssign) and node.value
         return [(node.target, node.value)] if known else []
     target, value = node.targets[0].target, node.value
-    if isinstance(target, cst.Tuple) and isinstance(value, cst.Tuple):
-        if not any(isinstance(x, cst.StarredElement) for x in (*target.elements, *value.elements)):
-            sides = zip(target.elements, value.elements, strict=True)
-            return [(one.value, its.value) for one, its in sides]
+    both = isinstance(target, cst.Tuple) and isinstance(value, cst.Tuple)
+    if both and not any(isinstance(x, cst.StarredElement) for x in value.elements):
+        sides = zip(target.elements, value.elements, strict=True)
+        return [(one.value, its.value) for one, its in sides]
     return [(target, value)]
 
 
@@ -224,11 +226,12 @@ class _Round:
     def __init__(self, tree: cst.Module, choice: Choice, known: Mapping[Parameter, Any]) -> None:
         self.tree, self.choice, self.known = tree, choice, dict(known)
         self.parameters: dict[str, dict[str, Any]] = {}  # of kernels and named tuples → default
-        self.jits, self.harmful = set(), {"print"}
+        self.jits, self.harmless = set(), {*dir(builtins)} - {"print"}
         for node in tree.body:
             match node:
                 case cst.FunctionDef(name=cst.Name(value=name)):
-                    self.harmful |= {name} if HARMS.search(tree.code_for_node(node)) else set()
+                    harms = HARMS.search(tree.code_for_node(node))
+                    self.harmless |= set() if harms else {name}
                     if "jit" in {x.attr.value for x in walk(node) if isinstance(x, cst.Attribute)}:
                         self.jits.add(name)
                         listed = node.params.params
@@ -237,18 +240,16 @@ class _Round:
                     lines = [_small(x) for x in node.body.body if _named(base) == "NamedTuple"]
                     listed = {_named(x.target): x.value for x in lines if hasattr(x, "target")}
                     self.parameters |= {name: listed} if listed else {}
-        there = {
-            x for name, listed in self.parameters.items() if name not in self.jits for x in listed
-        }
-        self.fields = {
-            x: y for (of, x), y in known.items() if of[0].isupper() and x not in there
-        }  # gone from tuples
+                    self.harmless.add(name)
+        tuples = [x for name, x in self.parameters.items() if name not in self.jits]
+        gone = ((x, y) for (of, x), y in known.items() if of[0].isupper())
+        self.fields = {x: y for x, y in gone if not any(x in listed for listed in tuples)}
         self.seen: dict[Parameter, list[Any]] = defaultdict(list)  # what calls give
         self.calls: Counter[str] = Counter()
         self.env: dict[str, Any] = {}
         self.jit = False
 
-    def folded(self) -> tuple[cst.Module, Mapping[Parameter, Any]]:
+    def folded(self) -> tuple[cst.Module, dict[Parameter, Any]]:
         """The file, one round further, and what is known of parameters."""
         body: list[Any] = []
         for statement in self.tree.body:
@@ -280,20 +281,15 @@ class _Round:
             case cst.If():
                 return self._if(node)
             case cst.For() | cst.While():
-                node = (
-                    node.with_changes(iter=self._put_in(node.iter))
-                    if hasattr(node, "iter")
-                    else node
-                )
+                if isinstance(node, cst.For):
+                    node = node.with_changes(iter=self._put_in(node.iter))
                 changed = _stored(node)
-                outside = self.env = {x: y for x, y in before.items() if x not in changed}
+                outside = {x: y for x, y in before.items() if x not in changed}
                 self.env = dict(outside)
                 node = node.with_changes(body=self._block(node.body))
                 self.env = outside
-                empty = not node.body.body or not getattr(
-                    getattr(node, "iter", None), "elements", True
-                )
-                return [] if empty else [node]
+                turns = getattr(getattr(node, "iter", None), "elements", True)
+                return [node] if node.body.body and turns else []
             case cst.With():
                 items = [self._put_in(x) for x in node.items]
                 return [node.with_changes(items=items, body=self._block(node.body))]
@@ -420,11 +416,12 @@ class _Round:
         stops = isinstance(new.operator, cst.Or)
         if left is not UNKNOWN:
             return _atomic(new.left if left is stops else new.right, new)
-        if right is stops:
+        if right is stops and self._pure(new.left):
             return new.right
         tests = (cst.Comparison, cst.UnaryOperation, cst.BooleanOperation)
-        plain = right is not UNKNOWN and (self.jit or isinstance(new.left, tests))
-        return _atomic(new.left, new) if plain else new
+        if right in (stops, UNKNOWN) or not (self.jit or isinstance(new.left, tests)):
+            return new
+        return _atomic(new.left, new)
 
     def _value(self, node: Any) -> Any:
         """What a folded expression is, or UNKNOWN."""
@@ -455,22 +452,19 @@ class _Round:
                 value = given.get(name, default)
                 self.seen[owner, name].append(self._value(value) if value else UNKNOWN)
         elif not self.jit:
-            kept = [
-                None
-                if self._given(_named(x.value))
-                and y.value.deep_equals(cst.Name("None"))
-                and not x.keyword
-                else y
-                for x, y in zip(old.args, new.args, strict=True)
-            ]
-            kept = [
-                None if x and x.star and not getattr(x.value, "elements", True) else x for x in kept
-            ]
+            both = zip(old.args, new.args, strict=True)
+            kept = [None if self._absent(x, y) else y for x, y in both]
             return new.with_changes(args=_tidy(new.args, kept)) if None in kept else new
         return new
 
+    def _absent(self, old: cst.Arg, new: cst.Arg) -> bool:
+        if new.star:
+            return not getattr(new.value, "elements", True)
+        given = self._given(_named(old.value)) and not new.keyword
+        return given and _named(new.value) == "None"
+
     def _called(self, call: cst.Call) -> tuple[str, list[tuple[str, cst.Arg]]]:
-        """Which function of a kernel, or kernel, a call is for; each parameter with its argument."""
+        """Which function or tuple of kernels a call is for; each parameter with its argument."""
         callee, arguments = call.func, call.args
         if isinstance(callee, cst.Attribute) and callee.attr.value == "run":
             callee, arguments = arguments[0].value, arguments[1:]
@@ -517,30 +511,28 @@ class _Round:
                 return new.with_changes(args=_tidy(new.args, kept))
             case cst.FunctionDef(name=cst.Name(value=owner), params=params):
                 kept = [None if (owner, x.name.value) in gone else x for x in params.params]
-                left = [
-                    rebuilt(x, lambda _, x: self._listed(gone, owner, x)) for x in new.decorators
-                ]
-                new = new.with_changes(decorators=left)
+
+                def listed(_: Any, x: Any) -> Any:  # of do_not_specialize
+                    is_gone = isinstance(x, cst.Element) and (owner, _string(x.value)) in gone
+                    return None if is_gone else x
+
+                new = new.with_changes(decorators=[rebuilt(x, listed) for x in new.decorators])
                 return new.with_deep_changes(new.params, params=_tidy(params.params, kept))
             case cst.ClassDef(name=cst.Name(value=owner)) if owner in self.parameters:
-                lines = new.body.body
-                names = [_named(getattr(_small(x), "target", None)) for x in lines]
-                kept = [
-                    x for x, name in zip(lines, names, strict=True) if (owner, name) not in gone
-                ]
+                targets = [_named(getattr(_small(x), "target", None)) for x in new.body.body]
+                both = zip(targets, new.body.body, strict=True)
+                kept = [x for name, x in both if (owner, name) not in gone]
                 return new.with_deep_changes(new.body, body=kept)
         return new
-
-    def _listed(self, gone: set[Parameter], owner: str, new: Any) -> Any:
-        is_element = isinstance(new, cst.Element)
-        return None if is_element and (owner, _string(new.value)) in gone else new
 
     def _pure(self, node: Any) -> bool:
         """Whether nobody misses an expression whose value nobody uses."""
         for call in walk(node):
             match call:
-                case cst.Call(func=cst.Name(value=name) | cst.Attribute(attr=cst.Name(value=name))):
-                    if name in self.harmful or HARMS.fullmatch(name):
+                case cst.Call(func=cst.Name(value=name)) if name in self.harmless:
+                    pass
+                case cst.Call(func=cst.Attribute(attr=cst.Name(value=name))):
+                    if HARMS.fullmatch(name):
                         return False
                 case cst.Call():
                     return False

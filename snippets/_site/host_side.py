@@ -70,7 +70,7 @@ def _gradients(
     grad_sinks = q.new_empty((B, H, tiles), dtype=torch.float32) if sinks is not None else None
     use_tma = hopper and (contiguous or _can_use_tma(q, k, v, grad_out))
     if packed:
-        use_tma = use_tma and max(M, N) <= WRAP.value
+        use_tma = use_tma and WRAP.value >= max(M, N)
     tensors, rows = (q, k, v, grad_out), (lse_log2, delta)
     if use_tma:
         blocks = zip(tensors, (QUERIES_M, QUERIES_N, QUERIES_N, QUERIES_M), strict=True)
@@ -151,9 +151,11 @@ def _forward(
         bb, bh, bm, _ = bias.stride()
     use_tma = hopper and (contiguous or _can_use_tma(q, k, v))
     if packed:
-        use_tma = use_tma and N <= WRAP.value
-    if use_tma:
+        use_tma = use_tma and WRAP.value >= N
+    if use_tma and packed:
         k, v = (_descriptor(x, BLOCK_N) for x in (k, v))
+    if use_tma and not packed:
+        k, v = (TensorDescriptor(x, x.shape, x.stride(), [1, 1, BLOCK_N, BLOCK_D]) for x in (k, v))
     if packed:
         sequences = len(cu_seqlens_q) - 1
         tiles = M // BLOCK_M + sequences + 1
@@ -163,8 +165,8 @@ def _forward(
     with torch.cuda.device_of(q):  # launch where the tensors are; does nothing for a CPU tensor
         context.run(_attention_kernel[((tiles if packed else triton.cdiv(M, BLOCK_M)) * H * B,)],
             q, k, v, out, lse, sinks, bias, cu_seqlens_q, cu_seqlens_k,
-            qb, qh, qm, kb, kh, kn, vb, vh, vn, bb, bh, bm, N,
-            H, H // Hkv, M, N, sequences, offset if window is not None else 0 if packed else N - M,
+            qb, qh, qm, kb, kh, kn, vb, vh, vn, bb, bh, bm, N, H, H // Hkv, M, N, sequences,
+            offset if window is not None else 0 if packed else N - M,
             left, (D**-0.5 if scale is None else float(scale)) * LOG2_E.value, softcap,
             D=D, BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_D=BLOCK_D, USE_TMA=use_tma,
             CAUSAL=hides, MASKED=hides or packed or N % BLOCK_N != 0, BOTTOM_RIGHT=True,
@@ -415,19 +417,18 @@ def main():
         if grouped:
             k, v = (x.repeat_interleave(2, 0) for x in (k, v))
         scores = q @ k.mT * D**-0.5
-        if hides or decode:
-            keys = torch.arange(k.shape[1])
-            own = keys[-q.shape[1] :, None]  # of each query
+        if hides or decode:  # how far a key lies behind the query's own
+            behind = torch.arange(-q.shape[1], 0)[:, None] - torch.arange(-k.shape[1], 0)
         if softcap is not None:
             scores = 2 * (scores / 2).tanh()
         if bias is not None:
             scores = scores + options["bias"][0]
         if causal or decode:
-            scores = scores.masked_fill(keys > own, float("-inf"))
+            scores = scores.masked_fill(behind < 0, float("-inf"))
         if window is not None:
-            scores = scores.masked_fill(keys < own - 100, float("-inf"))
+            scores = scores.masked_fill(behind > 100, float("-inf"))
         if window is not None and not causal and not decode:
-            scores = scores.masked_fill(keys > own + 30, float("-inf"))
+            scores = scores.masked_fill(behind < -30, float("-inf"))
         if sinks is not None:
             sink = options["sinks"].to(q.dtype)[:, None, None].expand(4, q.shape[1], 1)
             scores = torch.cat([scores, sink], -1)
@@ -436,18 +437,22 @@ def main():
             return torch.cat([scores.softmax(-1) @ v, scores.logsumexp(-1, True)], -1)
         return scores.softmax(-1) @ v
 
-    def results(attend, kind):
-        if not backward:
-            return [attend(*(x.to(kind) for x in (q, k, v)))]
-        tensors = [x.detach().to(kind).requires_grad_() for x in (q, k, v)]
-        out = attend(*tensors)
-        if sinks is not None:
-            tensors.append(options["sinks"])
-        loss = (out.flatten() * torch.linspace(-1, 1, out.numel())).sum()
-        return [out, *torch.autograd.grad(loss, tensors)]
+    if backward:
+
+        def gradients(attend, kind):
+            tensors = [x.detach().to(kind).requires_grad_() for x in (q, k, v)]
+            out = attend(*tensors)
+            if sinks is not None:
+                tensors.append(options["sinks"])
+            loss = (out.flatten() * torch.linspace(-1, 1, out.numel())).sum()
+            return [out, *torch.autograd.grad(loss, tensors)]
 
     right, tried = True, ((ours, torch.half), (eager, torch.half), (eager, torch.double))
-    for found, theirs, want in zip(*(results(*x) for x in tried), strict=True):
+    if backward:
+        results = [gradients(*x) for x in tried]
+    else:
+        results = [[attend(*(x.to(kind) for x in (q, k, v)))] for attend, kind in tried]
+    for found, theirs, want in zip(*results, strict=True):
         error, allowed = ((x - want).abs().max().item() for x in (found, theirs))
         right = right and error <= 2 * allowed + 1e-3 * want.abs().max().item()  # both round alike
         print(f"largest difference from float64: {error:.1e}, PyTorch's {allowed:.1e}")

@@ -18,7 +18,7 @@ import subprocess
 import sys
 import textwrap
 from collections import namedtuple
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -140,28 +140,22 @@ PLACE = "<!-- popular kernels -->"
 FEATURES = [x.name for x in fields(Ticks) if x.type == "bool"]
 # What people ask for, by its name.
 POPULAR = {
-    "Llama 3, Qwen 3, Mistral: prefill": Ticks(causal=True, grouped=True),
-    "the same, all tensors contiguous": Ticks(causal=True, grouped=True, contiguous=True),
-    "the shortest: causal, contiguous": Ticks(causal=True, contiguous=True),
-    "gpt-oss: window and sinks": Ticks(causal=True, window=True, sinks=True, grouped=True, D=64),
-    "Gemma 2: window and soft cap": Ticks(
-        causal=True, window=True, softcap=True, grouped=True, D=256
-    ),
-    "GPT-2: causal, one head of keys each": Ticks(causal=True, D=64),
-    "encoders, diffusion: no mask": Ticks(D=64),
-    "T5, ALiBi: a bias": Ticks(bias=True, D=64),
-    "training: causal": Ticks(causal=True, grouped=True, backward=True),
-    "training: packed sequences": Ticks(causal=True, packed=True, grouped=True, backward=True),
-    "ring attention: causal, with logsumexp": Ticks(causal=True, lse=True),
-    "Llama 3, Qwen 3: decoding": Ticks(decode=True, grouped=True),
-    "the same, from a paged cache": Ticks(decode=True, grouped=True, paged=True),
-    "gpt-oss: decoding": Ticks(
-        decode=True, window=True, sinks=True, grouped=True, paged=True, D=64
-    ),
-    "decoding from a float8 cache": Ticks(decode=True, grouped=True, paged=True, float8=True),
-    "decoding, same bits in every batch": Ticks(
-        decode=True, grouped=True, paged=True, same_bits=True
-    ),
+    "Llama 3, Qwen 3, Mistral: prefill": "causal grouped",
+    "the same, all tensors contiguous": "causal grouped contiguous",
+    "the shortest: causal, contiguous": "causal contiguous",
+    "gpt-oss: window and sinks": "causal window sinks grouped D=64",
+    "Gemma 2: window and soft cap": "causal window softcap grouped D=256",
+    "GPT-2: causal, one head of keys each": "causal D=64",
+    "encoders, diffusion: no mask": "D=64",
+    "T5, ALiBi: a bias": "bias D=64",
+    "training: causal": "causal grouped backward",
+    "training: packed sequences": "causal packed grouped backward",
+    "ring attention: causal, with logsumexp": "causal lse",
+    "Llama 3, Qwen 3: decoding": "decode grouped",
+    "the same, from a paged cache": "decode grouped paged",
+    "gpt-oss: decoding": "decode window sinks grouped paged D=64",
+    "decoding from a float8 cache": "decode grouped paged float8",
+    "decoding, same bits in every batch": "decode grouped paged same_bits",
 }
 
 
@@ -183,14 +177,20 @@ def cover(decode: bool) -> Iterator[Ticks]:
 
 
 @functools.cache
+def popular() -> dict[str, Ticks]:
+    """What people ask for, by its name."""
+    return {title: asked(words.split()) for title, words in POPULAR.items()}
+
+
+@functools.cache
 def published() -> dict[str, Ticks]:
     """Each file that the build publishes: what is popular, on two generations, and the cover."""
-    popular = [
+    files = [
         replace(x, gpu=gpu)
-        for x in POPULAR.values()
+        for x in popular().values()
         for gpu in ("sm_90", "sm_89" if x.float8 else "sm_80")
     ]
-    return {x.name: x for x in [*popular, *cover(False), *cover(True)]}
+    return {x.name: x for x in [*files, *cover(False), *cover(True)]}
 
 
 # What a choice says of the file.
@@ -260,7 +260,7 @@ def _same_texts(ticks: Ticks, source: str) -> Iterator[tuple[str, str]]:
 def _decode_texts(ticks: Ticks, source: str) -> Iterator[tuple[str, str]]:
     """Those of a file for decoding."""
     found = _tables(DECODE, "Tile", "TILES")["TILES"]["16 bits"]
-    tile = next(tile for width, tile in found.items() if ticks.D <= width)
+    tile = next(tile for width, tile in found.items() if width >= ticks.D)
     wide = 64 < ticks.D <= 128
     start, end = source.index("# Largest D that a row"), source.index("# Instead, in 16 bits")
     head = f"D = {ticks.D}  # columns\nGPUS = {GPUS[ticks.gpu]}  # compute capabilities\n"
@@ -295,8 +295,8 @@ def _texts(ticks: Ticks, source: str) -> Iterator[tuple[str, str]]:
         "# Queries of a program, keys of an iteration, warps, iterations that load at once.\n"
         "BLOCK_M, BLOCK_N, NUM_WARPS, NUM_STAGES = "
         f"{', '.join(map(str, tile[:4]))}  # {fit}\n{_constants(ticks)}"
-        f"D, BLOCK_D = {D}, {_width(ticks)}  # columns, and the next power of two\n"
-        f"GPUS = {GPUS[gpu]}  # compute capabilities that it is for\n\n\n",
+        "# Columns, the next power of two, compute capabilities that it is for.\n"
+        f"D, BLOCK_D, GPUS = {D}, {_width(ticks)}, {GPUS[gpu]}\n\n\n",
     )
     yield (
         "as flash_attention computes it, with the masks and terms that models add",
@@ -513,7 +513,14 @@ def add(files: Files, config: MkDocsConfig) -> None:
             files.append(File.generated(config, f"your_kernel/{ticks.name}.py", content=text))
             pieces = json.dumps(listings.colored(text), ensure_ascii=False)
             files.append(File.generated(config, f"your_kernel/{ticks.name}.json", content=pieces))
-    data = {"features": LABELS, "uses": USES, "excluded": EXCLUDED, "D": WIDTHS, "gpus": CARDS, "files": listed}
+    data = {
+        "features": LABELS,
+        "uses": USES,
+        "excluded": EXCLUDED,
+        "D": WIDTHS,
+        "gpus": CARDS,
+        "files": listed,
+    }
     text = json.dumps(data, ensure_ascii=False)
     files.append(File.generated(config, "your_kernel/files.json", content=text))
 
@@ -523,7 +530,7 @@ def shown(markdown: str) -> str:
     if PLACE not in markdown:
         return markdown
     rows = ["| For | The file | Lines of code | Rate |", "| --- | --- | --: | --- |"]
-    for title, ticks in POPULAR.items():
+    for title, ticks in popular().items():
         lines = code_lines(made(ticks))
         link = f"[{ticks.name}.py](your_kernel/{ticks.name}.py){{ download }}"
         rows.append(f"| {title} | {link} | {lines} | not measured |")

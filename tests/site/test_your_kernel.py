@@ -7,7 +7,6 @@ import re
 import subprocess
 import sys
 from dataclasses import replace
-from functools import partial
 from multiprocessing.connection import Connection
 
 import pytest
@@ -21,7 +20,6 @@ from snippets._lab.rooms import load_file
 from snippets._site import fold, listings, your_kernel
 from snippets._site.your_kernel import ROOT, SOURCE
 from snippets.decode_attention import kernel as decode
-from snippets.language_model.module import Config, LanguageModel, sdpa
 from snippets.masks_and_packing import backward, kernel, op
 from snippets.your_gpu.bench import SLOW, TRITONS
 from tests.floors import some
@@ -31,7 +29,7 @@ if ASKED and ASKED != "every":
     FILES = {x.name: x for x in [your_kernel.asked(ASKED.split())]}
 else:  # as a rule what is popular, on one generation
     FILES = some(your_kernel.published())
-    FILES = {n: x for n, x in FILES.items() if ASKED or x in your_kernel.POPULAR.values()}
+    FILES = {n: x for n, x in FILES.items() if ASKED or x in your_kernel.popular().values()}
 
 
 class FoundError(Exception):
@@ -284,54 +282,8 @@ def refusal(launcher, tensors, options):
     return caught.type
 
 
-def step(attend, kind):
-    """Gradients of a language model of one layer, and of its sinks."""
-    config = Config(width=64, layers=1, heads=4, heads_kv=2, head_dim=64, hidden=64)
-    model = LanguageModel(config, dtype=kind).to(torch.promote_types(kind, torch.float32))
-    sinks, tokens = torch.linspace(-1, 2, 4).requires_grad_(), torch.arange(142).view(2, 71) % 29
-    logits = model(tokens[:, :70], partial(attend, sinks)).double().flatten(0, 1)
-    loss = torch.nn.functional.cross_entropy(logits, tokens[:, 1:].flatten())
-    leaves = [*model.blocks.parameters(), sinks]
-    return torch.autograd.grad(loss, leaves, allow_unused=True, materialize_grads=True)
-
-
-def plain(_, q, k, v):
-    return sdpa(q, k, v)
-
-
-def windowed(sinks, q, k, v):
-    """A window of 20 keys; a sink is a key that scores so much and whose value is zeros."""
-    own = torch.arange(70)[:, None] - torch.arange(70)
-    mask = torch.where((own >= 0) & (own < 20), 0.0, float("-inf")).to(q.dtype).expand(4, 70, 70)
-    mask = torch.cat([mask, sinks.to(q.dtype)[:, None, None].expand(4, 70, 1)], -1)
-    k, v = (torch.nn.functional.pad(x, (0, 0, 0, 1)) for x in (k, v))
-    attend = torch.nn.functional.scaled_dot_product_attention
-    return attend(q, k, v, attn_mask=mask, enable_gqa=True)
-
-
-LAYERS = {
-    "Llama 3": ({}, plain, lambda file: lambda _, *x: file(*x)),
-    "gpt-oss": (
-        {"window": True, "sinks": True},
-        windowed,
-        lambda file: lambda sinks, *x: file(*x, window=(19, 0), sinks=sinks),
-    ),
-}
-
-
-@pytest.mark.parametrize("model", LAYERS)
-def test_a_model_trains_with_a_file_as_with_sdpa(model, tmp_path):
-    ticks, theirs, called = LAYERS[model]
-    ticks = your_kernel.Ticks(causal=True, grouped=True, backward=True, D=64, **ticks)
-    file = called(loaded(ticks, tmp_path).attention)
-    kinds = (file, torch.half), (theirs, torch.half), (theirs, torch.double)
-    for ours, half, want in some(zip(*(step(*x) for x in kinds), strict=True), 6):
-        error, allowed = ((x - want).norm() for x in (ours, half))
-        assert error <= 2 * allowed + torch.finfo(torch.half).eps * want.norm()  # both round alike
-
-
 def test_a_file_runs_alone_in_an_empty_folder(tmp_path):
-    text = your_kernel.made(your_kernel.POPULAR["Llama 3, Qwen 3, Mistral: prefill"])
+    text = your_kernel.made(your_kernel.popular()["Llama 3, Qwen 3, Mistral: prefill"])
     (tmp_path / "mine.py").write_text(text, "utf-8")
     assert {*re.findall(r"^(?:import|from) (\w+)", text, re.MULTILINE)} == {
         *("numbers", "os", "torch", "triton")
@@ -357,7 +309,7 @@ def test_a_file_has_nothing_else_and_stays_as_it_is(name):
 
 @pytest.mark.parametrize("right", ["acc * alpha[:, None]", "dpt - delta_row[None, :]"])
 def test_the_self_check_finds_a_wrong_kernel(right, tmp_path, capsys):
-    text = your_kernel.made(your_kernel.POPULAR["training: causal"])
+    text = your_kernel.made(your_kernel.popular()["training: causal"])
     assert text.count(right) == 1
     path = tmp_path / "kernel.py"
     path.write_text(text.replace(right, right.split()[0]), "utf-8")
@@ -368,16 +320,18 @@ def test_the_self_check_finds_a_wrong_kernel(right, tmp_path, capsys):
 def test_any_two_ticks_meet_in_a_published_file():
     files = your_kernel.published().values()
     assert len(files) <= 300
-    for one, other in itertools.combinations(your_kernel.FEATURES, 2):
-        for values in itertools.product((False, True), repeat=2):
-            if values == (True, True) and (one, other) in your_kernel.EXCLUDED:
-                continue
-            assert any((getattr(x, one), getattr(x, other)) == values for x in files), (one, other)
+    for use, features in enumerate(your_kernel.USES):
+        for names in itertools.combinations(features, 2):
+            for values in itertools.product((False, True), repeat=2):
+                if all(values) and names in your_kernel.EXCLUDED:
+                    continue
+                ours = [x for x in files if x.decode is bool(use)]
+                assert any(tuple(getattr(x, y) for y in names) == values for x in ours), names
 
 
 def test_a_command_names_ticks_that_there_are():
     assert your_kernel.asked(["CAUSAL", "D=96", "GPU=sm_80"]).name == "causal_d96_sm_80"
-    for words in (["CASUAL"], ["D=33"], ["GPU=sm_70"], ["PACKED", "BIAS"]):
+    for words in (["CASUAL"], ["D=33"], ["GPU=sm_70"], ["PACKED", "BIAS"], ["PAGED"]):
         with pytest.raises(your_kernel.UnknownChoice):
             your_kernel.asked(words)
 

@@ -123,13 +123,18 @@ check: $(ALL) ## Stale results, lint, types, figures, spelling, strict build, HT
 	run $(SITE) check-html .cache/site; \
 	test -z "$$failed" || { echo "== failed$$failed"; exit 1; }
 
-TICKS = CAUSAL WINDOW SINKS PACKED SOFTCAP BIAS GROUPED LSE CONTIGUOUS BACKWARD
+TICKS = CAUSAL WINDOW SINKS PACKED SOFTCAP BIAS GROUPED LSE CONTIGUOUS BACKWARD DECODE PAGED FLOAT8 SAME_BITS
+
+ASKED = $(foreach x,$(TICKS),$(if $($(x)),$(x))) $(if $(D),D=$(D)) $(if $(GPU),GPU=$(GPU))
 
 .PHONY: your-kernel
-your-kernel: $(ALL) ## Fold one to what you need: CAUSAL=1 D=128 GPU=sm_90; EVERY=1 checks all
-	@$(if $(EVERY),,$(SITE) your-kernel $(foreach x,$(TICKS),$(if $($(x)),$(x))) $(if $(D),D=$(D)) $(if $(GPU),GPU=$(GPU)))
-	@YOUR_KERNEL="$(if $(EVERY),every,$(foreach x,$(TICKS),$(if $($(x)),$(x))) $(if $(D),D=$(D)) $(if $(GPU),GPU=$(GPU)))" \
-	  $(PYTHON) -m pytest tests/site/test_your_kernel.py $(if $(EVERY),$(ANYWHERE))
+your-kernel: $(ALL) ## Fold one to what you need: CAUSAL=1 D=128 GPU=sm_90
+	@$(SITE) your-kernel $(ASKED)
+	@YOUR_KERNEL="$(ASKED)" $(PYTHON) -m pytest tests/site/test_your_kernel.py
+
+.PHONY: your-kernel-all
+your-kernel-all: $(ALL) ## Check every folded file that the site publishes
+	@YOUR_KERNEL=every $(PYTHON) -m pytest tests/site/test_your_kernel.py $(ANYWHERE)
 
 .PHONY: new
 new: $(ALL) ## Begin a post that is tested and green: make new POST=sliding_window

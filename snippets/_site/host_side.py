@@ -1,6 +1,7 @@
 """What stands around the kernels of a folded file: launcher, refusals and self-check, of all ticks.
 
-It is folded with the kernels. Without a backward, `_forward` is the launcher itself.
+It is folded with the kernels. The launcher's body is that of `_differentiable`, `_forward` or
+`_decode`. A name of a tick stands for whether it is ticked; an option that is not is None.
 """
 
 # ruff: noqa: F821 - the names are those of the file that it becomes a part of, and the ticks
@@ -10,30 +11,24 @@ It is folded with the kernels. Without a backward, `_forward` is the launcher it
 def _differentiable(
     q, k, v, sinks, scale, window, softcap, bias, cu_seqlens_q, cu_seqlens_k
 ):  # fmt: skip
-    options = {
-        "scale": scale,
-        "window": window,
-        "softcap": softcap,
-        "cu_seqlens_q": cu_seqlens_q,
-        "cu_seqlens_k": cu_seqlens_k,
-    }
-    return _Attention.apply(q, k, v, sinks, options)
+    return _Attention.apply(q, k, v, sinks, scale, window, softcap, cu_seqlens_q, cu_seqlens_k)
 
 
 class _Attention(torch.autograd.Function):
     """The launchers, as autograd calls them."""
 
     @staticmethod
-    def forward(ctx, q, k, v, sinks, options):
-        ctx.options = options
-        out, lse = _forward(q, k, v, sinks, **options)
+    def forward(ctx, q, k, v, sinks, *options):
+        out, lse = _forward(q, k, v, sinks, *options)
         ctx.save_for_backward(q, k, v, sinks, out, lse)
-        return out, lse
+        ctx.options = options
+        return (out, lse) if return_lse else out
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(ctx, grad_out, grad_lse):
-        return *_gradients(*ctx.saved_tensors, grad_out, grad_lse, **ctx.options), None
+    def backward(ctx, *grads):
+        found = _gradients(*ctx.saved_tensors, *grads, *ctx.options)
+        return *found, *[None for _ in ctx.options]
 
 
 def _gradients(
@@ -54,34 +49,38 @@ def _gradients(
     if window is not None:
         k, v, offset, left, begin = _visible(q, k, v, window)
         N = k.shape[2]
-    # The logsumexp times log2(e), and Δ; rows begin at multiples of 16 bytes, as TMA needs.
-    lse_log2, delta = q.new_empty((2, B * H, -(-M // 4) * 4), dtype=torch.float32)[..., :M]
+    if packed:  # a sequence has whole tiles of its own
+        sequences = len(cu_seqlens_q) - 1
+        tiles, tiles_k = M // QUERIES_M + sequences + 1, N // KEYS_N + sequences + 1
+        size, sums_block = tiles * QUERIES_M, QUERIES_M
+    else:  # rows begin at multiples of 16 bytes, as TMA needs
+        tiles, tiles_k, size = triton.cdiv(M, QUERIES_M), triton.cdiv(N, KEYS_N), -(-M // 4) * 4
+    sums = q.new_empty((2, B * H, size), dtype=torch.float32)
+    if not packed:
+        sums = sums[..., :M]
+    lse_log2, delta = sums  # the logsumexp times log2(e), and Δ
     sizes = shape if packed else (B, Hkv, N, D)
     if packed and hides:  # what no query of a sequence sees stays 0
         grad_k, grad_v = (q.new_zeros(sizes) for _ in range(2))
     else:
         grad_k, grad_v = (q.new_empty(sizes) for _ in range(2))
     (qb, qh, qm, _), (kb, kh, kn, _), (vb, vh, vn, _) = q.stride(), k.stride(), v.stride()
-    (gb, gh, gm, _), (ob, oh, om, _) = grad_out.stride(), out.stride()
+    (gb, gh, gm, _), (ob, oh, om, _), step = grad_out.stride(), out.stride(), lse_log2.stride(0)
     scale = D**-0.5 if scale is None else float(scale)
-    if packed:
-        sequences = len(cu_seqlens_q) - 1
-        tiles, tiles_k = M // QUERIES_M + sequences + 1, N // KEYS_N + sequences + 1
-    else:
-        tiles, tiles_k = triton.cdiv(M, QUERIES_M), triton.cdiv(N, KEYS_N)
     grad_sinks = q.new_empty((B, H, tiles), dtype=torch.float32) if sinks is not None else None
     use_tma = hopper and (contiguous or _can_use_tma(q, k, v, grad_out))
-    of_queries, of_keys, rows = (q, k, v, grad_out), (q, k, v, grad_out), (lse_log2, delta)
+    if packed:
+        use_tma = use_tma and WRAP.value >= max(M, N)
+    tensors, rows = (q, k, v, grad_out), (lse_log2, delta)
     if use_tma:
-        of_queries = _loaded(of_queries, QUERIES_M, QUERIES_N)
-        of_keys = _loaded(of_keys, KEYS_M, KEYS_N)
-        rows = [TensorDescriptor(x, x.shape, x.stride(), [1, KEYS_M]) for x in rows]
-    with torch.cuda.device_of(q):
+        blocks = zip(tensors, (QUERIES_M, QUERIES_N, QUERIES_N, QUERIES_M), strict=True)
+        q, k, v, grad_out = (_descriptor(x, block) for x, block in blocks)
+    with torch.cuda.device_of(out):
         _queries_kernel[(tiles * B * H,)](  # first: it leaves logsumexp and Δ for the other
-            *of_queries, out, lse, grad_lse, sinks, None, cu_seqlens_q, cu_seqlens_k,
+            q, k, v, grad_out, out, lse, grad_lse, sinks, None, cu_seqlens_q, cu_seqlens_k,
             lse_log2, delta, grad_sinks, grad_q,
             qb, qh, qm, kb, kh, kn, vb, vh, vn, gb, gh, gm, ob, oh, om, None, None, None,
-            None, lse_log2.stride(0), H, H // Hkv,
+            None, step, H, H // Hkv,
             _together(B * H, tiles) if hides else 1, M, N, sequences,
             offset if window is not None else 0 if packed else N - M, left, scale,
             scale * LOG2_E.value, softcap, D=D, CAUSAL=hides, BOTTOM_RIGHT=True,
@@ -89,10 +88,14 @@ def _gradients(
             BLOCK_M=QUERIES_M, BLOCK_N=QUERIES_N, BLOCK_D=BLOCK_D, USE_TMA=use_tma, KEEP=keep,
             num_warps=QUERIES_WARPS, num_stages=QUERIES_STAGES,
         )  # fmt: skip
+        if use_tma:
+            blocks = zip(tensors, (KEYS_M, KEYS_N, KEYS_N, KEYS_M), strict=True)
+            q, k, v, grad_out = (_descriptor(x, block) for x, block in blocks)
+            lse_log2, delta = (TensorDescriptor(x, x.shape, x.stride(), [1, KEYS_M]) for x in rows)
         _keys_kernel[(tiles_k * B * Hkv,)](
-            *of_keys, *rows, None, cu_seqlens_q, cu_seqlens_k, grad_k, grad_v,
+            q, k, v, grad_out, lse_log2, delta, None, cu_seqlens_q, cu_seqlens_k, grad_k, grad_v,
             qb, qh, qm, kb, kh, kn, vb, vh, vn, gb, gh, gm, None, None, None,
-            None, lse_log2.stride(0), None, H, H // Hkv,
+            None, step, sums_block, H, H // Hkv,
             _together(B * Hkv, tiles_k) if hides else 1, M, N, sequences,
             offset if window is not None else 0 if packed else N - M, left, scale,
             scale * LOG2_E.value, softcap, D=D, CAUSAL=hides, BOTTOM_RIGHT=True,
@@ -115,12 +118,6 @@ def _four_dimensions(x):
     return x[(None,) * (4 - x.dim())]
 
 
-def _loaded(tensors, block_m, block_n):
-    """q, k, v and grad_out as TMA loads them."""
-    blocks = zip(tensors, (block_m, block_n, block_n, block_m), strict=True)
-    return [TensorDescriptor(x, x.shape, x.stride(), [1, 1, n, BLOCK_D]) for x, n in blocks]
-
-
 def _together(heads, tiles):
     """How many heads start together: as many as fill a GPU with AT_ONCE programs; a divisor.
 
@@ -134,7 +131,7 @@ def _forward(
 ):  # fmt: skip
     out = torch.empty_like(q, memory_format=torch.contiguous_format)
     rows = q.shape[1::-1] if packed else q.shape[:-1]
-    lse = torch.empty(rows, dtype=torch.float32, device=q.device) if return_lse else None
+    lse = torch.empty(rows, dtype=torch.float32, device=q.device) if keep_lse else None
     if packed:
         q, k, v = (x.transpose(0, 1)[None] for x in (q, k, v))
     elif contiguous:  # a view's strides are regular, also where a size is 1
@@ -153,7 +150,11 @@ def _forward(
     if bias is not None:
         bb, bh, bm, _ = bias.stride()
     use_tma = hopper and (contiguous or _can_use_tma(q, k, v))
-    if use_tma:
+    if packed:
+        use_tma = use_tma and WRAP.value >= N
+    if use_tma and packed:
+        k, v = (_descriptor(x, BLOCK_N) for x in (k, v))
+    if use_tma and not packed:
         k, v = (TensorDescriptor(x, x.shape, x.stride(), [1, 1, BLOCK_N, BLOCK_D]) for x in (k, v))
     if packed:
         sequences = len(cu_seqlens_q) - 1
@@ -164,15 +165,70 @@ def _forward(
     with torch.cuda.device_of(q):  # launch where the tensors are; does nothing for a CPU tensor
         context.run(_attention_kernel[((tiles if packed else triton.cdiv(M, BLOCK_M)) * H * B,)],
             q, k, v, out, lse, sinks, bias, cu_seqlens_q, cu_seqlens_k,
-            qb, qh, qm, kb, kh, kn, vb, vh, vn, bb, bh, bm, N,
-            H, H // Hkv, M, N, sequences, offset if window is not None else 0 if packed else N - M,
+            qb, qh, qm, kb, kh, kn, vb, vh, vn, bb, bh, bm, N, H, H // Hkv, M, N, sequences,
+            offset if window is not None else 0 if packed else N - M,
             left, (D**-0.5 if scale is None else float(scale)) * LOG2_E.value, softcap,
             D=D, BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_D=BLOCK_D, USE_TMA=use_tma,
             CAUSAL=hides, MASKED=hides or packed or N % BLOCK_N != 0, BOTTOM_RIGHT=True,
             EXACT=False, WARP_SPECIALIZE=specialized and use_tma,
             num_warps=NUM_WARPS, num_stages=NUM_STAGES,
         )  # fmt: skip
+    return (out, lse) if keep_lse else out
+
+
+def _decode(
+    q, k_cache, v_cache, cache_seqlens, page_table, max_seqlen, scale,
+    window, sinks, k_scale, v_scale,
+):  # fmt: skip
+    out = part = torch.empty_like(q, memory_format=torch.contiguous_format)
+    lse = torch.empty(q.shape[:-1], dtype=torch.float32, device=q.device) if return_lse else None
+    (B, H, M, _), (blocks, Hkv, capacity, _) = q.shape, k_cache.shape
+    if paged:
+        page, capacity = capacity, capacity * page_table.shape[1]
+    keys = capacity if max_seqlen is None else max_seqlen
+    if window is not None:  # what a token sees; a split begins at a multiple of its size
+        keys = min(keys, window[0] + M + (SPLIT_KEYS - 1 if same_bits else 0))
+    tile, BLOCK_M, BLOCK_D, programs, _, splits, early = _plan(
+        _device_facts(q.device), q.dtype, B * Hkv, M * H // Hkv, D, page, keys
+    )
+    (qb, qh, qm, qd), (kb, kh, kn, kd) = q.stride(), k_cache.stride()
+    vb, vh, vn, vd = v_cache.stride()
+    if paged:
+        tb, tn = page_table.stride()
+    if splits > 1:  # the parts of all rows, and their logsumexps: one allocation costs less
+        part = q.new_empty(B * H * M * splits * (D + 1), dtype=torch.float32)
+    with torch.cuda.device_of(q):
+        _attention_kernel[(programs * splits,)](
+            q, k_cache, v_cache, cache_seqlens, page_table, part,
+            lse if return_lse and splits == 1 else None, sinks, k_scale, v_scale,
+            qb, qh, qm, qd, kb, kh, kn, kd, vb, vh, vn, vd, cache_seqlens.stride(0), tb, tn,
+            Hkv, H // Hkv, M, capacity, blocks, splits, SPLIT_KEYS if same_bits else 0,
+            (D**-0.5 if scale is None else float(scale)) * LOG2_E.value,
+            PARTIAL=splits > 1, EARLY=early, D=D, PAGE=page if paged else 0,
+            LEFT=window[0] if window is not None else None,
+            BLOCK_M=BLOCK_M, BLOCK_N=tile.BLOCK_N, BLOCK_D=BLOCK_D,
+            num_warps=tile.num_warps, num_stages=tile.num_stages,
+        )  # fmt: skip
+        if splits > 1:
+            _combine_kernel[(B * H * M,)](
+                part, out, lse, sinks, splits, H if sinks is not None else None,
+                M if sinks is not None else None, D, COMBINED, BLOCK_D, early,
+                num_warps=1, launch_pdl=early,  # one warp adds without shared memory
+            )  # fmt: skip
     return (out, lse) if return_lse else out
+
+
+def _descriptor(x, rows):
+    """How TMA loads so many rows of a head of x [B, heads, rows, D], and zeros beyond the last."""
+    if packed:
+        # Beyond that of a sequence: there are two steps more, in front, and addresses have 64 bits.
+        # WRAP of the first lead back by WRAP rows, and so many of the second to where the sequence
+        # ends; the rows between are counted up to WRAP.
+        (_, heads, _, _), (_, head, row, _) = x.shape, x.stride()
+        shape = [2**31 - 2**16, 2**31 - 2**16, heads, WRAP.value, D]
+        steps = [2**34 - row, row, head, row, 1]
+        return TensorDescriptor(x, shape, steps, [1, 1, 1, rows, BLOCK_D])
+    return TensorDescriptor(x, x.shape, x.stride(), [1, 1, rows, BLOCK_D])
 
 
 def _visible(q, k, v, window):
@@ -195,40 +251,44 @@ def _can_use_tma(*tensors):
 
 
 def _refusals(
-    q, k, v, sinks, scale, window, softcap, bias, cu_seqlens_q, cu_seqlens_k
+    q, k, v, sinks, scale, window, softcap, bias, cu_seqlens_q, cu_seqlens_k,
+    cache_seqlens, page_table, max_seqlen, k_scale, v_scale,
 ):  # fmt: skip
     """What the kernel cannot do, in order: which argument, what came, what is allowed."""
-    functorch, forward_ad = torch._C._functorch, torch.autograd.forward_ad
-    if functorch.peek_interpreter_stack() or forward_ad._current_level >= 0:
+    functorch, forward = torch._C._functorch, torch.autograd.forward_ad
+    if functorch.peek_interpreter_stack() or forward._current_level >= 0:
         yield TypeError("torch.func cannot see into a kernel; allowed: batch dimensions, autograd")
-    for name, x in (
-        ("q", q),
-        ("k", k),
-        ("v", v),
-        ("sinks", sinks),
-        ("bias", bias),
-        ("cu_seqlens_q", cu_seqlens_q),
-        ("cu_seqlens_k", cu_seqlens_k),
+    own = getattr(q, "dtype", None)
+    for name, x, *kinds in (
+        ("q", q, torch.float16, torch.bfloat16),
+        ("k", k, torch.float8_e4m3fn if float8 else own),
+        ("v", v, torch.float8_e4m3fn if float8 else own),
+        ("sinks", sinks, torch.float32),
+        ("bias", bias, own, torch.float32),
+        ("cu_seqlens_q", cu_seqlens_q, torch.int32),
+        ("cu_seqlens_k", cu_seqlens_k, torch.int32),
+        ("cache_seqlens", cache_seqlens, torch.int32),
+        ("page_table", page_table, torch.int32),
+        ("k_scale", k_scale, torch.float32),
+        ("v_scale", v_scale, torch.float32),
     ):
         if not isinstance(x, torch.Tensor) or x.is_nested or x.layout != torch.strided:
             yield TypeError(f"{name} is {x!r:.60}; allowed: a dense torch.Tensor")
-        if x.device != q.device:
-            yield TypeError(f"{name} is on {x.device}; allowed: {q.device}")
+        if x.device != q.device or x.dtype not in kinds:
+            yield TypeError(f"{name} is {x.dtype} on {x.device}; allowed: {kinds} on {q.device}")
         if not backward and x.requires_grad and torch.is_grad_enabled():
             yield ValueError(f"{name} requires grad, but has no backward; allowed: torch.no_grad()")
         if contiguous and (not x.is_contiguous() or x.data_ptr() % 16):
-            yield ValueError(
-                f"{name} lies otherwise; allowed: contiguous, at a multiple of 16 bytes"
-            )
-        if not contiguous and x.stride()[-1:] != (1,):
+            yield ValueError(f"{name} lies otherwise; allowed: contiguous, a multiple of 16 bytes")
+        if not contiguous and not decode and x.stride()[-1:] != (1,):
             yield ValueError(f"{name} has strides {x.stride()}; allowed: the last 1, others any")
         if x.is_neg() or x.numel() == 0:  # a negated view's memory holds the opposite sign
             yield ValueError(f"{name} is empty or a negated view; allowed: {name}.resolve_neg()")
-    if not q.dtype == k.dtype == v.dtype or q.dtype not in (torch.float16, torch.bfloat16):
-        yield TypeError(f"q, k, v are {q.dtype}, {k.dtype}, {v.dtype}; allowed: 16 bits, all alike")
     if packed and (not q.dim() == k.dim() == 3 or q.shape[-1] != D):
         yield ValueError(f"q {(*q.shape,)}, k {(*k.shape,)}; allowed: [total, heads, {D}]")
-    if not packed and (not q.dim() == k.dim() in (2, 3, 4) or q.shape[-1] != D):
+    if decode and (not q.dim() == k.dim() == 4 or q.shape[-1] != D or q.shape[2] > 64):
+        yield ValueError(f"q {(*q.shape,)}, k {(*k.shape,)}; allowed: [B, H, 1 to 64, {D}]")
+    if not packed and not decode and (not q.dim() == k.dim() in (2, 3, 4) or q.shape[-1] != D):
         yield ValueError(f"q {(*q.shape,)}, k {(*k.shape,)}; allowed: 2 to 4 sizes, the last {D}")
     if packed:
         H, Hkv, wanted = q.shape[1], k.shape[1], (len(k), k.shape[1] if grouped else q.shape[1], D)
@@ -237,29 +297,47 @@ def _refusals(
         wanted = (*q.shape[:-3], Hkv, k.shape[-2], D)[-q.dim() :]
     if not packed and not grouped:
         wanted = (*q.shape[:-2], k.shape[-2], D)
+    if paged:
+        wanted = len(k), *wanted[1:]
     if not k.shape == v.shape == wanted:
         yield ValueError(f"k {(*k.shape,)}, v {(*v.shape,)}; allowed with this q: {wanted}")
+    if float8 and any(y % 2 for x in (k, v) for y in (D, x.data_ptr(), *x.stride()[:3])):
+        yield ValueError(f"k {k.stride()}, v {v.stride()}; allowed: even strides but the last")
+    if float8 and not k.stride(3) == v.stride(3) == 1:
+        yield ValueError(f"k {k.stride()}, v {v.stride()}; allowed: columns side by side")
     if grouped and H % Hkv:
         yield ValueError(f"q has {H} heads and k {Hkv}; allowed: a multiple of k's")
-    if max(q.numel(), k.numel()) // D >= 2**31:
+    if not decode and max(q.numel(), k.numel()) // D >= 2**31:
         yield ValueError(f"q and k have shapes {q.shape} and {k.shape}; allowed: under 2^31 rows")
-    if sinks is not None and sinks.dtype != torch.float32:
-        yield TypeError(f"sinks is {sinks.dtype}; allowed: torch.float32")
-    if sinks is not None and sinks.shape != (H,):
-        yield ValueError(f"sinks has shape {(*sinks.shape,)}; allowed: [{H}]")
-    if bias is not None and bias.dtype not in (q.dtype, torch.float32):
-        yield TypeError(f"bias is {bias.dtype}; allowed: {q.dtype}, torch.float32")
+    for name, x, shape in (
+        ("sinks", sinks, (H,)),
+        ("k_scale", k_scale, (Hkv,)),
+        ("v_scale", v_scale, (Hkv,)),
+        ("cache_seqlens", cache_seqlens, q.shape[:1]),
+    ):
+        if x.shape != shape or (name != "cache_seqlens" and not x.is_contiguous()):
+            yield ValueError(f"{name} has shape {(*x.shape,)}; allowed: {(*shape,)}")
     if bias is not None:
         found, (B, H, M) = (*bias.shape,), [1, 1, *q.shape][-4:-1]
         sizes = (1, B), (1, H), (1, M), (k.shape[-2],)
         if len(found) != 4 or not all(x in y for x, y in zip(found, sizes, strict=True)):
             yield ValueError(f"bias has shape {found}; allowed: [B or 1, H or 1, M or 1, N]")
-    if packed and not cu_seqlens_q.dtype == cu_seqlens_k.dtype == torch.int32:
-        yield TypeError("cu_seqlens_q, cu_seqlens_k: allowed: torch.int32")
     if packed and (cu_seqlens_q.shape != cu_seqlens_k.shape or cu_seqlens_q.dim() != 1):
         yield ValueError("cu_seqlens_q, cu_seqlens_k: allowed: [sequences + 1], both")
     if packed and len(cu_seqlens_q) < 2:
         yield ValueError("cu_seqlens_q, cu_seqlens_k: allowed: [sequences + 1], of one or more")
+    if paged and k.shape[2] & (k.shape[2] - 1):
+        yield ValueError(f"pages have {k.shape[2]} keys; allowed: a power of two")
+    if paged and (page_table.dim() != 2 or len(page_table) != len(q)):
+        yield ValueError(f"page_table has shape {(*page_table.shape,)}; allowed: [B, pages]")
+    if decode:
+        capacity = k.shape[2]
+        if paged:
+            capacity *= page_table.shape[1]
+        if capacity > 2**30:
+            yield ValueError(f"a sequence has room for {capacity} keys; allowed: 2^30")
+        if max_seqlen is not None and not (type(max_seqlen) is int and 1 <= max_seqlen <= capacity):
+            yield ValueError(f"max_seqlen is {max_seqlen!r}; allowed: 1 to {capacity}, or None")
     if window is not None:
         sides = window if isinstance(window, (tuple, list)) else ()
         if len(sides) != 2 or not all(type(x) is int and 0 <= x < 2**30 for x in sides):
@@ -282,7 +360,10 @@ def main():
     torch.manual_seed(0)
     torch.set_default_device("cuda" if torch.cuda.is_available() else "cpu")
     Hkv = 2 if grouped else 4
-    q, k, v = (torch.randn(*x, D).half() for x in ((4, 200), (Hkv, 333), (Hkv, 333)))
+    if decode:  # two new tokens of two sequences
+        q, k, v = (torch.randn(2, *x, D).half() for x in ((4, 2), (Hkv, 1200), (Hkv, 1200)))
+    else:
+        q, k, v = (torch.randn(*x, D).half() for x in ((4, 200), (Hkv, 333), (Hkv, 333)))
     options = {
         "window": (100, 30),
         "softcap": 2.0,
@@ -290,72 +371,92 @@ def main():
         "bias": torch.randn(1, 4, 200, 333).half(),
         "cu_seqlens_q": torch.tensor([0, 77, 200]).int(),
         "cu_seqlens_k": torch.tensor([0, 150, 333]).int(),
+        "cache_seqlens": torch.tensor([1190, 77]).int(),
+        "page_table": torch.randperm(150).int().view(2, 75),
+        "k_scale": torch.full((Hkv,), 0.5),
+        "v_scale": torch.full((Hkv,), 0.5),
     }
-    if hides or packed:
-        own, keys = torch.arange(200)[:, None] + 133, torch.arange(333)  # own: of each query
-    if packed:  # two sequences, one after the other
-        q, k, v = (x.transpose(0, 1).contiguous() for x in (q, k, v))
-        first = own < 133 + 77
-        own = torch.where(first, own - 60, own)
+    if decode:
+        k_cache, v_cache = k, v
+    if float8:
+        k_cache, v_cache = ((x * 2).to(torch.float8_e4m3fn) for x in (k, v))
+        k, v = (x.half() / 2 for x in (k_cache, v_cache))
+    if paged:
+        order = options["page_table"].flatten().argsort().tolist()  # page → its place
+        k_cache, v_cache = (
+            torch.stack([x[i // 75, :, i % 75 * 16 :][:, :16] for i in order])
+            for x in (k_cache, v_cache)
+        )
 
-    def eager(q, k, v):
+    def ours(q, k, v):
+        if decode:
+            k, v = k_cache, v_cache
+        if not packed and not return_lse:
+            return attention(q, k, v, **options)
         if packed:
             q, k, v = (x.transpose(0, 1) for x in (q, k, v))
+        out = attention(q, k, v, **options)
+        if return_lse:
+            out, lse = out
+        if packed:
+            out = out.transpose(0, 1)
+        if return_lse:
+            out = torch.cat([out, lse[..., None]], -1)
+        return out
+
+    def eager(q, k, v):  # [4, M, D], [Hkv, N, D] twice
+        if packed and q.shape[1] == 200:
+            parts = (
+                eager(q[:, :77], k[:, :150], v[:, :150]),
+                eager(q[:, 77:], k[:, 150:], v[:, 150:]),
+            )
+            return torch.cat(parts, 1)
+        if decode and q.dim() == 4:
+            lengths = enumerate(options["cache_seqlens"])
+            return torch.stack([eager(q[i], k[i, :, :n], v[i, :, :n]) for i, n in lengths])
         if grouped:
             k, v = (x.repeat_interleave(2, 0) for x in (k, v))
         scores = q @ k.mT * D**-0.5
+        if hides or decode:  # how far a key lies behind the query's own
+            behind = torch.arange(-q.shape[1], 0)[:, None] - torch.arange(-k.shape[1], 0)
         if softcap is not None:
             scores = 2 * (scores / 2).tanh()
         if bias is not None:
             scores = scores + options["bias"][0]
-        if causal:
-            scores = scores.masked_fill(keys > own, float("-inf"))
+        if causal or decode:
+            scores = scores.masked_fill(behind < 0, float("-inf"))
         if window is not None:
-            scores = scores.masked_fill(keys < own - 100, float("-inf"))
-        if window is not None and not causal:
-            scores = scores.masked_fill(keys > own + 30, float("-inf"))
-        if packed:
-            scores = scores.masked_fill(first != (keys < 150), float("-inf"))
+            scores = scores.masked_fill(behind > 100, float("-inf"))
+        if window is not None and not causal and not decode:
+            scores = scores.masked_fill(behind < -30, float("-inf"))
         if sinks is not None:
-            sink = options["sinks"].to(q.dtype)[:, None, None].expand(4, 200, 1)
+            sink = options["sinks"].to(q.dtype)[:, None, None].expand(4, q.shape[1], 1)
             scores = torch.cat([scores, sink], -1)
             v = torch.cat([v, torch.zeros_like(v[:, :1])], 1)
-        out = scores.softmax(-1) @ v
-        if packed:
-            out = out.transpose(0, 1)
         if return_lse:
-            return out, scores.logsumexp(-1)
-        return out
+            return torch.cat([scores.softmax(-1) @ v, scores.logsumexp(-1, True)], -1)
+        return scores.softmax(-1) @ v
 
-    kinds, ours = (torch.half, torch.double), attention(q, k, v, **options)
-    theirs, want = (eager(*(x.to(kind) for x in (q, k, v))) for kind in kinds)
-    if return_lse:
-        (ours, lse), (theirs, _), (want, wanted_lse) = ours, theirs, want
-    error, allowed = ((x - want).abs().max().item() for x in (ours, theirs))
-    right = error <= 2 * allowed + 1e-3 * want.abs().max().item()  # both round alike
-    if return_lse:
-        right = right and (lse - wanted_lse).abs().max().item() < 1e-4
-    print(f"largest difference from float64: {error:.1e}, PyTorch's {allowed:.1e}")
     if backward:
-        found = []
-        for attend, kind in (
-            (lambda *x: attention(*x, **options), torch.half),
-            (eager, torch.half),
-            (eager, torch.double),
-        ):
-            leaves = [x.detach().to(kind).requires_grad_() for x in (q, k, v)]
-            made = attend(*leaves)
-            if return_lse:
-                made = torch.cat([x.flatten() for x in made])
-            made = made.flatten() * torch.linspace(-1, 1, made.numel())
+
+        def gradients(attend, kind):
+            tensors = [x.detach().to(kind).requires_grad_() for x in (q, k, v)]
+            out = attend(*tensors)
             if sinks is not None:
-                leaves.append(options["sinks"])
-            found.append(torch.autograd.grad(made.sum(), leaves))
-        for ours, theirs, want in zip(*found, strict=True):
-            error, allowed = ((x - want).abs().max().item() for x in (ours, theirs))
-            right = right and error <= 2 * allowed + 1e-3 * want.abs().max().item()
-            print(f"of a gradient: {error:.1e}, PyTorch's {allowed:.1e}")
+                tensors.append(options["sinks"])
+            loss = (out.flatten() * torch.linspace(-1, 1, out.numel())).sum()
+            return [out, *torch.autograd.grad(loss, tensors)]
+
+    right, tried = True, ((ours, torch.half), (eager, torch.half), (eager, torch.double))
+    if backward:
+        results = [gradients(*x) for x in tried]
+    else:
+        results = [[attend(*(x.to(kind) for x in (q, k, v)))] for attend, kind in tried]
+    for found, theirs, want in zip(*results, strict=True):
+        error, allowed = ((x - want).abs().max().item() for x in (found, theirs))
+        right = right and error <= 2 * allowed + 1e-3 * want.abs().max().item()  # both round alike
+        print(f"largest difference from float64: {error:.1e}, PyTorch's {allowed:.1e}")
     if q.is_cuda:
-        print(f"{triton.testing.do_bench(lambda: attention(q, k, v, **options)) * 1000:.1f} µs")
+        print(f"{triton.testing.do_bench(lambda: ours(q, k, v)) * 1000:.1f} µs")
     print("OK" if right else "WRONG: that is not rounding")
     return int(not right)

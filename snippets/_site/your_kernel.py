@@ -7,16 +7,18 @@ around it in a file: `host_side`. The build publishes some; `make your-kernel` f
 from __future__ import annotations
 
 import ast
+import contextlib
 import functools
 import hashlib
 import itertools
 import json
+import random
 import re
 import subprocess
 import sys
 import textwrap
 from collections import namedtuple
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -27,11 +29,12 @@ from mkdocs.structure.files import File, Files
 
 from snippets._lab.rooms import UnknownName
 from snippets._site import fold, listings
-from snippets._site.program import SOME, Choice
+from snippets._site.fold import SOME, Choice
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = Path("snippets/masks_and_packing/kernel.py")
 BACKWARD = Path("snippets/masks_and_packing/backward.py")
+DECODE = Path("snippets/decode_attention/kernel.py")
 HOST = Path("snippets/_site/host_side.py")
 CACHE = Path(".cache/your_kernel")
 GPUS = {  # generation → compute capabilities
@@ -40,17 +43,17 @@ GPUS = {  # generation → compute capabilities
     "sm_90": ((9, 0),),
     "sm_100": ((10, 0),),
 }
-MADE_BY = ("fold.py", "program.py", "wording.py", "your_kernel.py", "host_side.py")
+MADE_BY = ("fold.py", "your_kernel.py", "host_side.py")
 WIDTHS = (64, 128, 256)
 
 
-# What no file holds both of.
-EXCLUDED = (
-    ("packed", "bias"),
-    ("packed", "contiguous"),
-    ("bias", "backward"),
-    ("packed", "backward"),
-)
+# What a file for training and prefill can hold, one for decoding, and what none holds both of.
+USES = (
+    ("causal", "window", "sinks", "packed", "softcap", "bias", "grouped", "lse", "contiguous",
+     "backward"),
+    ("window", "sinks", "grouped", "lse", "paged", "float8", "same_bits"),
+)  # fmt: skip
+EXCLUDED = (("packed", "bias"), ("packed", "contiguous"), ("bias", "backward"), ("float8", "sm_80"))
 
 
 class UnknownChoice(UnknownName):
@@ -71,13 +74,20 @@ class Ticks:
     lse: bool = False  # the logsumexp of each row is returned, too
     contiguous: bool = False  # all tensors are
     backward: bool = False  # autograd can go through it
+    decode: bool = False  # a few new tokens over a cache, each after all keys that it sees
+    paged: bool = False  # the cache lies in pages
+    float8: bool = False  # the cache is in float8_e4m3fn, with scales
+    same_bits: bool = False  # in every batch
     D: int = 128
     gpu: str = "sm_90"
 
     def __post_init__(self) -> None:
-        for one, other in EXCLUDED:
-            if getattr(self, one) and getattr(self, other):
-                raise UnknownChoice(f"{one} goes without {other}")
+        for names in EXCLUDED:
+            if {*names} <= {*self.on, self.gpu}:
+                raise UnknownChoice(f"{names[0]} goes without {names[1]}")
+        if other := {*self.on} - {*USES[self.decode], "decode"}:
+            with_it = "without" if self.decode else "with"
+            raise UnknownChoice(f"{', '.join(sorted(other))}: {with_it} decode only")
         if self.D % 8 or not 16 <= self.D <= 256 or self.gpu not in GPUS:
             known = f"D 16 to 256 in steps of 8; GPU {', '.join(GPUS)}"
             raise UnknownChoice(f"D {self.D} on {self.gpu}; allowed: {known}")
@@ -90,7 +100,7 @@ class Ticks:
     @property
     def tma(self) -> bool:
         """Whether keys and values may come in by TMA."""
-        return self.gpu in ("sm_90", "sm_100") and not self.packed
+        return self.gpu in ("sm_90", "sm_100")
 
     @property
     def name(self) -> str:
@@ -116,6 +126,9 @@ LABELS = {
     "lse": "log-sum-exp",
     "contiguous": "contiguous tensors only",
     "backward": "backward",
+    "paged": "paged cache",
+    "float8": "float8 cache",
+    "same_bits": "same bits in every batch",
 }
 CARDS = {
     "sm_80": "A100, A30",
@@ -125,59 +138,59 @@ CARDS = {
 }
 PLACE = "<!-- popular kernels -->"
 FEATURES = [x.name for x in fields(Ticks) if x.type == "bool"]
-FLAGS = ("causal", "grouped", "packed", "contiguous", "backward")
 # What people ask for, by its name.
 POPULAR = {
-    "Llama 3, Qwen 3, Mistral: prefill": Ticks(causal=True, grouped=True),
-    "the same, all tensors contiguous": Ticks(causal=True, grouped=True, contiguous=True),
-    "the shortest: causal, contiguous": Ticks(causal=True, contiguous=True),
-    "gpt-oss: window and sinks": Ticks(causal=True, window=True, sinks=True, grouped=True, D=64),
-    "Gemma 2: window and soft cap": Ticks(
-        causal=True, window=True, softcap=True, grouped=True, D=256
-    ),
-    "GPT-2: causal, one head of keys each": Ticks(causal=True, D=64),
-    "encoders, diffusion: no mask": Ticks(D=64),
-    "T5, ALiBi: a bias": Ticks(bias=True, D=64),
-    "training: causal": Ticks(causal=True, grouped=True, backward=True),
-    "ring attention: causal, with logsumexp": Ticks(causal=True, lse=True),
+    "Llama 3, Qwen 3, Mistral: prefill": "causal grouped",
+    "the same, all tensors contiguous": "causal grouped contiguous",
+    "the shortest: causal, contiguous": "causal contiguous",
+    "gpt-oss: window and sinks": "causal window sinks grouped D=64",
+    "Gemma 2: window and soft cap": "causal window softcap grouped D=256",
+    "GPT-2: causal, one head of keys each": "causal D=64",
+    "encoders, diffusion: no mask": "D=64",
+    "T5, ALiBi: a bias": "bias D=64",
+    "training: causal": "causal grouped backward",
+    "training: packed sequences": "causal packed grouped backward",
+    "ring attention: causal, with logsumexp": "causal lse",
+    "Llama 3, Qwen 3: decoding": "decode grouped",
+    "the same, from a paged cache": "decode grouped paged",
+    "gpt-oss: decoding": "decode window sinks grouped paged D=64",
+    "decoding from a float8 cache": "decode grouped paged float8",
+    "decoding, same bits in every batch": "decode grouped paged same_bits",
 }
 
 
-def cover() -> list[Ticks]:
+def cover(decode: bool) -> Iterator[Ticks]:
     """Choices in which any two ticks meet in each of their values, where a file can hold both."""
-    values: dict[str, tuple[Any, ...]] = {name: (False, True) for name in FEATURES}
+    values: dict[str, Sequence[Any]] = {name: (False, True) for name in USES[decode]}
     values |= {"D": WIDTHS, "gpu": tuple(GPUS)}
-    couples = itertools.combinations([(name, x) for name in values for x in values[name]], 2)
-    missing = {frozenset(x) for x in couples if x[0][0] != x[1][0] and _possible(dict(x))}
-    found = []
+    every = []
+    for chosen in itertools.product(*values.values()):
+        with contextlib.suppress(UnknownChoice):
+            every.append(Ticks(decode=decode, **dict(zip(values, chosen, strict=True))))
+    some = random.Random(0).sample(every, min(500, len(every)))
+    pairs = {x: {*itertools.combinations([(y, getattr(x, y)) for y in values], 2)} for x in some}
+    missing = set().union(*pairs.values())
     while missing:
-        chosen = dict(min(missing, key=lambda pair: sorted(map(str, pair))))
-        for name, options in values.items():
-            if name not in chosen:
-                more = [chosen | {name: x} for x in options]
-                chosen = max(filter(_possible, more), key=lambda x: len(missing & _couples(x)))
-        missing -= _couples(chosen)
-        found.append(Ticks(**chosen))
-    return found
+        best = max(pairs, key=lambda x: len(pairs[x] & missing))
+        missing -= pairs[best]
+        yield best
 
 
-def _couples(chosen: Mapping[str, Any]) -> set[frozenset[tuple[str, Any]]]:
-    return {frozenset(x) for x in itertools.combinations(chosen.items(), 2)}
-
-
-def _possible(chosen: Mapping[str, Any]) -> bool:
-    try:
-        Ticks(**chosen)
-    except UnknownChoice:
-        return False
-    return True
+@functools.cache
+def popular() -> dict[str, Ticks]:
+    """What people ask for, by its name."""
+    return {title: asked(words.split()) for title, words in POPULAR.items()}
 
 
 @functools.cache
 def published() -> dict[str, Ticks]:
     """Each file that the build publishes: what is popular, on two generations, and the cover."""
-    popular = [replace(x, gpu=gpu) for x in POPULAR.values() for gpu in ("sm_90", "sm_80")]
-    return {x.name: x for x in [*popular, *cover()]}
+    files = [
+        replace(x, gpu=gpu)
+        for x in popular().values()
+        for gpu in ("sm_90", "sm_89" if x.float8 else "sm_80")
+    ]
+    return {x.name: x for x in [*files, *cover(False), *cover(True)]}
 
 
 # What a choice says of the file.
@@ -185,42 +198,49 @@ def published() -> dict[str, Ticks]:
 
 def choice(ticks: Ticks, source: str) -> Choice:
     """The ticks, as the partial evaluator takes them."""
-    off = {name: not getattr(ticks, name) for name in FEATURES}
-    off["logsumexp"] = off["lse"] and off["backward"]
-    D, width = ticks.D, 1 << (ticks.D - 1).bit_length()
-    known: dict[str, object] = {
+    options = {
+        "window": ticks.window, "sinks": ticks.sinks, "softcap": ticks.softcap, "bias": ticks.bias,
+        "cu_seqlens_q": ticks.packed, "cu_seqlens_k": ticks.packed,
+        "left": ticks.window, "grad_lse": ticks.lse, "cache_seqlens": ticks.decode,
+        "page_table": ticks.paged, "page": ticks.paged,
+        "k_scale": ticks.float8, "v_scale": ticks.float8,
+    }  # fmt: skip
+    known: dict[str, object] = {name: SOME if there else None for name, there in options.items()}
+    known |= {x: getattr(ticks, x) for x in FEATURES if x not in {*known, "lse"}}
+    known |= {"max_seqlen": None} if not ticks.decode else {}
+    known |= {
         "align": "bottom_right",
         "return_lse": ticks.lse,
-        **{name: getattr(ticks, name) for name in FLAGS},
-        **{name: None if off[name] else SOME for name in ("window", "sinks", "softcap", "bias")},
-        **{f"cu_seqlens_{x}": SOME if ticks.packed else None for x in "qk"},
+        "keep_lse": ticks.lse or ticks.backward,
         "hopper": ticks.tma,
         "hides": ticks.causal or ticks.window,
-        "left": SOME if ticks.window else None,
-        "specialized": _specialized(ticks),
-        "grad_lse": SOME if ticks.lse else None,
+        "specialized": not ticks.decode and _specialized(ticks),
         "keep": ticks.backward and _tiles(ticks)[1].KEEP,
-        "D": D,
-        "BLOCK_D": width,
+        "batch_invariant": ticks.same_bits,
+        "invariant": ticks.same_bits,
+        "fp8": ticks.float8,
+        "num_splits": 0,
     }
     words = {
         "window": ("window", "windows"), "sinks": ("sink", "sinks"), "bias": ("bias",),
         "packed": ("packed", "Packed", "packing"), "softcap": ("soft cap", "softcap"),
-        "logsumexp": ("logsumexp",), "causal": ("causal",), "grouped": ("groups",),
+        "causal": ("causal",), "grouped": ("groups",),
+        "paged": ("page", "pages", "paged", "page_table"), "float8": ("float8", "float8_e4m3fn"),
+        "same_bits": ("batch-invariant",),
     }  # fmt: skip
-    given = dict.fromkeys(AROUND, known)
-    # The backward needs the logsumexp, whether the caller gets it or not.
-    given["_forward"] = known | {"return_lse": True}
-    return Choice(
-        ("attention",),
-        given,
-        {"D": D, "BLOCK_D": width},
-        tuple(_texts(ticks, source)),
-        ("gfx942", "7.5", *(word for name in words if off[name] for word in words[name])),
+    gone = [word for name in words if not getattr(ticks, name) for word in words[name]]
+    if not (ticks.lse or ticks.backward or ticks.decode):
+        gone.append("logsumexp")
+    facts = {"D": ticks.D, "BLOCK_D": _width(ticks)}
+    texts = (
+        *_same_texts(ticks, source),
+        *(_decode_texts if ticks.decode else _texts)(ticks, source),
     )
+    return Choice("attention", known, facts, texts, ("gfx942", "7.5", "`invariant`", *gone))
 
 
-AROUND = ("attention", "_refusals", "main", "_four_dimensions", "_loaded", "_visible", "_gradients")
+def _width(ticks: Ticks) -> int:
+    return 1 << (ticks.D - 1).bit_length()
 
 
 def _specialized(ticks: Ticks) -> bool:
@@ -228,8 +248,44 @@ def _specialized(ticks: Ticks) -> bool:
     return not ({"causal", "window"} & {*ticks.on}) and _tile(ticks).warp_specialize
 
 
-def _texts(ticks: Ticks, source: str) -> Iterator[tuple[str, str]]:
+def _same_texts(ticks: Ticks, source: str) -> Iterator[tuple[str, str]]:
     """What a file narrows, beyond the complete kernel: old, new."""
+    start = source.index("INTERPRETED = ")
+    interpreted = source[start : source.index("\n", source.index("UPCAST = ")) + 1]
+    upcast = "UPCAST = tl.constexpr(triton.knobs.runtime.interpret)"
+    yield interpreted, f"{upcast}  # the interpreter has no bfloat16\n"
+    yield "from 2^-64 to 2^64", "from 2^-64 to 1"
+
+
+def _decode_texts(ticks: Ticks, source: str) -> Iterator[tuple[str, str]]:
+    """Those of a file for decoding."""
+    found = _tables(DECODE, "Tile", "TILES")["TILES"]["16 bits"]
+    tile = next(tile for width, tile in found.items() if width >= ticks.D)
+    wide = 64 < ticks.D <= 128
+    start, end = source.index("# Largest D that a row"), source.index("# Instead, in 16 bits")
+    head = f"D = {ticks.D}  # columns\nGPUS = {GPUS[ticks.gpu]}  # compute capabilities\n"
+    yield source[start:end], f"{head}TILE = Tile{(*tile,)[:3]}\n"
+    yield 'ROWS = {"16 bits": 64, "float32": 16}', "ROWS = 64"
+    yield '    kind = "float32" if dtype == torch.float32 else "16 bits"\n', ""
+    yield "ROWS[kind]", "ROWS"
+    yield "next(tile for widest, tile in TILES[kind].items() if D <= widest)", "TILE"
+    old = 'kind == "16 bits" and BLOCK_D == 128 and (many or 0 < page < tile.BLOCK_N):'
+    new = f"{wide} and ((paged and page < tile.BLOCK_N) or many):"
+    yield f"{old}\n        if not page:", f"{new}\n        if not paged:"
+    yield "; `check_cache` in\n        cache.py tells of them.", "."
+    yield " Without it every sequence fills its cache.", ""
+    yield "and (page or not fp8)", "and (paged or not fp8)"
+    yield "v.ptr.dtype.element_ty == tl.uint16", str(ticks.float8)
+    if not ticks.float8:
+        yield "D=D * WIDTH // BLOCK_D", "D=D"
+        start = source.index("    if tile.dtype == tl.uint16:")
+        end = source.index("    return numbers\n")
+        yield source[start : end + 19], "    return tile.to(dtype)\n"
+    yield "float16, bfloat16 or float32; D at most 256.", f"float16 or bfloat16; D {ticks.D}."
+
+
+def _texts(ticks: Ticks, source: str) -> Iterator[tuple[str, str]]:
+    """Those of a file for training and prefill."""
     D, gpu = ticks.D, ticks.gpu
     tile = _tile(ticks)
     table = source[source.index("# Queries of a program,") : source.index("@triton.jit")]
@@ -239,16 +295,13 @@ def _texts(ticks: Ticks, source: str) -> Iterator[tuple[str, str]]:
         "# Queries of a program, keys of an iteration, warps, iterations that load at once.\n"
         "BLOCK_M, BLOCK_N, NUM_WARPS, NUM_STAGES = "
         f"{', '.join(map(str, tile[:4]))}  # {fit}\n{_constants(ticks)}"
-        f"GPUS = {GPUS[gpu]}  # compute capabilities that it is for\n\n\n",
+        "# Columns, the next power of two, compute capabilities that it is for.\n"
+        f"D, BLOCK_D, GPUS = {D}, {_width(ticks)}, {GPUS[gpu]}\n\n\n",
     )
-    interpreted = source[source.index("INTERPRETED = ") : source.index("LOG2_E = ")]
-    upcast = "UPCAST = tl.constexpr(triton.knobs.runtime.interpret)"
-    yield interpreted, f"{upcast}  # the interpreter has no bfloat16\n"
     yield (
         "as flash_attention computes it, with the masks and terms that models add",
         f"on tensor cores{', differentiable once' * ticks.backward}; no M × N matrix ever exists",
     )
-    yield "from 2^-64 to 2^64", "from 2^-64 to 1"
     yield (
         "float16, bfloat16 or float32 (on CUDA cores); D 16 to 256 in steps of 8;",
         (f"float16 or bfloat16; D {D};"),
@@ -306,6 +359,8 @@ def _tiles(ticks: Ticks) -> tuple[Any, Any]:
     """The tile for dK and dV, and that for dQ."""
     rows = _tables(BACKWARD, "Tile", "TILES")["TILES"][ticks.gpu]
     for_keys, *for_queries = rows[min(width for width in rows if width >= ticks.D)]
+    if ticks.packed:  # all registers: a search comes first
+        for_keys = for_keys._replace(maxnreg=None)
     return for_keys, for_queries[-1 if ticks.causal or ticks.window else 0]
 
 
@@ -322,10 +377,12 @@ def _tables(path: Path, *names: str) -> dict[str, Any]:
 
 def _docstring(ticks: Ticks) -> str:
     words = {"lse": "with logsumexp", "softcap": "soft cap", "grouped": "grouped heads"}
-    what = ", ".join(words.get(x, x) for x in ticks.on if x != "backward") or "no mask"
+    words |= {"paged": "paged cache", "float8": "float8 cache", "same_bits": "same bits"}
     both = "forward and backward" if ticks.backward else "forward"
+    named = [words.get(x, x) for x in ticks.on if x not in ("backward", "decode")]
+    what = ", ".join(named) or ("" if ticks.decode else "no mask")
     parts = (
-        f"Attention, {both}: {what}.",
+        f"Attention, {'decoding' if ticks.decode else both}{f': {what}' * bool(what)}.",
         f"For {ticks.D} columns, float16 or bfloat16, on {ticks.gpu}. Run it alone: it checks "
         "itself against PyTorch, on a CPU too. Needs torch >= 2.11 and triton >= 3.6. Made from "
         f"*Attention, Measured*, MIT license, by {ticks.command}",
@@ -338,29 +395,37 @@ def _docstring(ticks: Ticks) -> str:
 
 def source(ticks: Ticks) -> str:
     """The complete kernels, as the files call them, and what stands around them."""
-    text = listings.without_markers((ROOT / SOURCE).read_text("utf-8"))
+    text = listings.without_markers(
+        (ROOT / (DECODE if ticks.decode else SOURCE)).read_text("utf-8")
+    )
     own = (ROOT / HOST).read_text("utf-8")
-    if not ticks.lse:  # autograd hands over what it gives
-        own = own.replace("        return out, lse\n\n    @", "        return out\n\n    @")
-        own = own.replace("saved_tensors, grad_out, grad_lse", "saved_tensors, grad_out")
-        own = own.replace("backward(ctx, grad_out, grad_lse)", "backward(ctx, grad_out)")
-    forward = own.index("def _forward(")
-    if ticks.backward and not ticks.sinks:
-        own = re.sub(r"v, sinks, (?=o|\*)", "v, ", own[:forward]) + own[forward:]
-        forward = own.index("def _forward(")
-    names = own[own.index("q, k, v, sinks", forward) : own.index("\n):", forward)]
-    loop = f"    for error in _refusals({names}):  # fmt: skip\n        raise error\n"
-    start = own.index("    ", own.index("\n):  # fmt: skip\n", 0 if ticks.backward else forward))
-    kernels = ""
+    name = "decode_attention" if ticks.decode else "masks_and_packing"
+    inside = "_decode" if ticks.decode else "_differentiable" if ticks.backward else "_forward"
+    names = own[own.index("def _refusals(") : own.index("):", own.index("def _refusals("))]
+    names = " ".join(names.partition("(")[2].split()).rstrip(",")
+    start = own.index("    ", own.index("\n):  # fmt: skip\n", own.index(f"def {inside}(")))
+    middle = ""
+    if ticks.decode:
+        text = text.replace("PAGE > 0", str(ticks.paged))
+        names = names.replace("k, v,", "k_cache, v_cache,")
+        middle = text[text.index("START_TILES = 1") : text.index("def _layout(")]
+    elif ticks.contiguous and ticks.tma:  # q comes in by pointers, k and v by TMA: two functions
+        rows = text[
+            text.index("@triton.jit\ndef _load_rows(") : text.index("@triton.jit\ndef _load_b")
+        ]
+        bare = re.sub("    x,  # .*", "    x,", rows)
+        text = text.replace(rows, bare.replace("_rows(", "_queries(") + bare)
+        text = text.replace("q_tile = _load_rows(", "q_tile = _load_queries(")
     if ticks.backward:
         tuples = "from collections import namedtuple\n"
         text = text.replace(tuples, f"{tuples}from typing import Any, NamedTuple\n")
-        kernels = _backward_kernels()
-    launcher = text.index("def masks_and_packing(")
-    body = text.index("    for error in _refusals")  # of the launcher, after its docstring
+        middle = _backward_kernels()
+    launcher = text.index(f"def {name}(")
+    body = text.index('    """\n', text.index("    Raises:", launcher)) + 8
     end = text.index('\n\nif __name__ == "__main__":\n    raise')
-    whole = text[:launcher] + kernels + text[launcher:body] + loop + own[start:] + text[end:]
-    return whole.replace("masks_and_packing", "attention")
+    loop = f"    for error in _refusals({names}):  # fmt: skip\n        raise error\n"
+    whole = text[:launcher] + middle + text[launcher:body] + loop + own[start:] + text[end:]
+    return whole.replace(name, "attention")
 
 
 def _backward_kernels() -> str:
@@ -369,9 +434,8 @@ def _backward_kernels() -> str:
     text = text[
         text.index("# N, M or G = 1 as a constant") : text.index("def masks_and_packing_ba")
     ]
-    start = text.index("@triton.jit\ndef _sequence(")
-    text = text[:start] + text[text.index("@triton.jit\ndef _seen_keys(") :]
-    return text.replace("_load_rows(", "_load_head(")
+    text = text.replace("_load_rows(", "_load_head(").replace("_load_bias(", "_load_biases(")
+    return text.replace("_sequence(", "_sequence_of(")
 
 
 def made(ticks: Ticks) -> str:
@@ -449,7 +513,14 @@ def add(files: Files, config: MkDocsConfig) -> None:
             files.append(File.generated(config, f"your_kernel/{ticks.name}.py", content=text))
             pieces = json.dumps(listings.colored(text), ensure_ascii=False)
             files.append(File.generated(config, f"your_kernel/{ticks.name}.json", content=pieces))
-    data = {"features": LABELS, "excluded": EXCLUDED, "D": WIDTHS, "gpus": CARDS, "files": listed}
+    data = {
+        "features": LABELS,
+        "uses": USES,
+        "excluded": EXCLUDED,
+        "D": WIDTHS,
+        "gpus": CARDS,
+        "files": listed,
+    }
     text = json.dumps(data, ensure_ascii=False)
     files.append(File.generated(config, "your_kernel/files.json", content=text))
 
@@ -459,7 +530,7 @@ def shown(markdown: str) -> str:
     if PLACE not in markdown:
         return markdown
     rows = ["| For | The file | Lines of code | Rate |", "| --- | --- | --: | --- |"]
-    for title, ticks in POPULAR.items():
+    for title, ticks in popular().items():
         lines = code_lines(made(ticks))
         link = f"[{ticks.name}.py](your_kernel/{ticks.name}.py){{ download }}"
         rows.append(f"| {title} | {link} | {lines} | not measured |")

@@ -7,7 +7,6 @@ import re
 import subprocess
 import sys
 from dataclasses import replace
-from functools import partial
 from multiprocessing.connection import Connection
 
 import pytest
@@ -20,7 +19,7 @@ from snippets._lab.probe.compiled import Compiler, no_device
 from snippets._lab.rooms import load_file
 from snippets._site import fold, listings, your_kernel
 from snippets._site.your_kernel import ROOT, SOURCE
-from snippets.language_model.module import Config, LanguageModel, sdpa
+from snippets.decode_attention import kernel as decode
 from snippets.masks_and_packing import backward, kernel, op
 from snippets.your_gpu.bench import SLOW, TRITONS
 from tests.floors import some
@@ -30,7 +29,7 @@ if ASKED and ASKED != "every":
     FILES = {x.name: x for x in [your_kernel.asked(ASKED.split())]}
 else:  # as a rule what is popular, on one generation
     FILES = some(your_kernel.published())
-    FILES = {n: x for n, x in FILES.items() if ASKED or x in your_kernel.POPULAR.values()}
+    FILES = {n: x for n, x in FILES.items() if ASKED or x in your_kernel.popular().values()}
 
 
 class FoundError(Exception):
@@ -96,6 +95,8 @@ def same_program(ir):
 def call(ticks):
     """Tensors and options for the full kernel, and those that the file takes."""
     torch.manual_seed(0)
+    if ticks.decode:
+        return call_to_decode(ticks)
     rows, keys, heads = 100, 150, 1 if ticks.grouped else 2
     q, k, v = (
         torch.randn(1, *x, ticks.D).half() for x in ((2, rows), (heads, keys), (heads, keys))
@@ -114,13 +115,47 @@ def call(ticks):
     return (q, k, v), options, options | {"causal": ticks.causal, "return_lse": ticks.lse}
 
 
+def call_to_decode(ticks):
+    """The same of a decoding step: two sequences, of 69 pages at most where they lie in pages."""
+    heads = 2 if ticks.grouped else 4
+    q = torch.randn(2, 4, 3, ticks.D).half()
+    shape = (138, heads, 16, ticks.D) if ticks.paged else (2, heads, 1104, ticks.D)
+    caches = [torch.randn(shape).half() for _ in "kv"]
+    if ticks.float8:
+        caches = [x.to(torch.float8_e4m3fn) for x in caches]
+    options = {
+        "cache_seqlens": torch.tensor([1100, 30]).int(),
+        "page_table": torch.randperm(138).int().view(2, 69) if ticks.paged else None,
+        "window": (60, 0) if ticks.window else None,
+        "sinks": torch.randn(4) if ticks.sinks else None,
+        "k_scale": torch.rand(heads) if ticks.float8 else None,
+        "v_scale": torch.rand(heads) if ticks.float8 else None,
+    }
+    options = {name: x for name, x in options.items() if x is not None}
+    same = {"batch_invariant": ticks.same_bits, "return_lse": ticks.lse}
+    return (q, *caches), options, options | same
+
+
+def launchers(ticks, folder, monkeypatch):
+    """A file, and the complete kernel that it is folded from, on the GPU that it is for."""
+    folded = loaded(ticks, folder)
+    for module in (kernel, backward):
+        monkeypatch.setattr(module, "_architecture", lambda device: ticks.gpu)
+    for module in (decode, folded) if ticks.decode else ():
+        facts = module.Device(132, SHARED[ticks.gpu], YOUNGEST[ticks.gpu])
+        monkeypatch.setattr(module, "_device_facts", lambda device, facts=facts: facts)
+    return folded, decode.decode_attention if ticks.decode else op.masked_attention
+
+
+SHARED = {"sm_80": 166_912, "sm_89": 101_376, "sm_90": 232_448, "sm_100": 232_448}
+YOUNGEST = {gpu: max(x) for gpu, x in your_kernel.GPUS.items()}
+
+
 @pytest.mark.parametrize("name", FILES)
 def test_a_file_is_the_full_kernel(name, compiling, monkeypatch, tmp_path, capsys):
     ticks = FILES[name]
-    folded = loaded(ticks, tmp_path)
-    file, full = folded.attention, op.masked_attention
-    for module in (kernel, backward):
-        monkeypatch.setattr(module, "_architecture", lambda device: ticks.gpu)
+    folded, full = launchers(ticks, tmp_path, monkeypatch)
+    file = folded.attention
     tensors, own, all_of = call(ticks)
     if ticks.backward:
         file, full = trained(file), trained(full)
@@ -178,26 +213,28 @@ def compiler(request):
 
 @pytest.mark.compiler
 @pytest.mark.parametrize("name", FILES)
-def test_the_oldest_and_the_newest_triton_compile_a_file(name, compiler, tmp_path):
+def test_the_oldest_and_the_newest_triton_compile_a_file(name, compiler, tmp_path, monkeypatch):
     ticks = FILES[name]
-    launcher = loaded(ticks, tmp_path).attention
+    launcher = launchers(ticks, tmp_path, monkeypatch)[0].attention
     tensors, own, _ = call(ticks)
     if ticks.backward:
         launcher = trained(launcher)
     found = compiler.resources(launcher, tensors, own, target=ticks.gpu)
-    assert len(found) == (3 if ticks.backward else 1)
+    assert len(found) == (3 if ticks.backward else 2 if ticks.decode else 1)
     assert not [row for row in found if row.error]
-    assert not [row.kernel for row in found if row.tensor_core == "none"]
+    multiply = [row for row in found if row.kernel != "_combine_kernel"]
+    assert not [row.kernel for row in multiply if row.tensor_core == "none"]
 
 
 WRONG = {  # of q, k and v
     "no tensor": lambda q, k, v: (q, k.tolist(), v),
-    "sparse": lambda q, k, v: (q, k.to_sparse(), v),
+    "sparse": lambda q, k, v: (q.to_sparse(), k, v),
     "another sign": lambda q, k, v: (q, k, torch._neg_view(v)),
     "another dtype": lambda q, k, v: (q, k.bfloat16(), v),
     "float64": lambda q, k, v: (q.double(), k.double(), v.double()),
     "steps of columns": lambda q, k, v: (q.mT.contiguous().mT, k, v),
     "no row": lambda q, k, v: (q[..., :0, :], k, v),
+    "no key": lambda q, k, v: (q, k[..., :0, :], v[..., :0, :]),
     "five dimensions": lambda q, k, v: (q[None, None], k[None, None], v[None, None]),
     "one dimension": lambda q, k, v: (q, k[(0,) * (k.dim() - 1)], v),
     "fewer columns": lambda q, k, v: (q, k[..., :8].contiguous(), v),
@@ -213,23 +250,30 @@ WRONG_OPTIONS = {
     "bias": (torch.zeros(100, 150), torch.zeros(1, 2, 100, 150).int(), torch.zeros(1, 2, 3, 150)),
     "cu_seqlens_q": (torch.tensor([0, 100]), torch.tensor([0, 10, 20, 100]).int(),
                      torch.tensor([[0, 40, 100]]).int()),
+    "cache_seqlens": (9, torch.tensor([9, 9]), torch.tensor([9]).int()),
+    "page_table": (9, torch.zeros(2, 69), torch.zeros(3, 69).int(), torch.zeros(2).int()),
+    "max_seqlen": (0, 1.5, True, 2000),
+    "k_scale": (1.0, torch.ones(3), torch.ones(4).half()),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_a_file_refuses_what_the_full_kernel_refuses(name, tmp_path):
-    ours, full = loaded(FILES[name], tmp_path).attention, op.masked_attention
-    tensors, own, all_of = call(FILES[name])
+def test_a_file_refuses_what_the_full_kernel_refuses(name, tmp_path, monkeypatch):
+    ticks = FILES[name]
+    folded, full = launchers(ticks, tmp_path, monkeypatch)
+    ours, (tensors, own, all_of) = folded.attention, call(ticks)
     wrong = {of: (change(*tensors), {}) for of, change in WRONG.items()}
-    takes = own.keys() | {"scale"}
+    takes = own.keys() | {"scale"} | ({"max_seqlen"} if ticks.decode else set())
+    if ticks.decode:  # any strides
+        del wrong["steps of columns"]
     for of in takes & WRONG_OPTIONS.keys():
         wrong |= {f"{of} {i}": (tensors, {of: x}) for i, x in enumerate(WRONG_OPTIONS[of])}
-    if not FILES[name].backward:
-        full = kernel.masks_and_packing
+    if not ticks.backward:
+        full = full if ticks.decode else kernel.masks_and_packing
         wrong["a gradient"] = ((tensors[0].clone().requires_grad_(), *tensors[1:]), {})
     for of, (given, changed) in wrong.items():
         kinds = refusal(ours, given, own | changed), refusal(full, given, all_of | changed)
-        assert kinds[0] is kinds[1], of
+        assert kinds[0] is kinds[1] or ticks.decode, of
 
 
 def refusal(launcher, tensors, options):
@@ -238,54 +282,8 @@ def refusal(launcher, tensors, options):
     return caught.type
 
 
-def step(attend, kind):
-    """Gradients of a language model of one layer, and of its sinks."""
-    config = Config(width=64, layers=1, heads=4, heads_kv=2, head_dim=64, hidden=64)
-    model = LanguageModel(config, dtype=kind).to(torch.promote_types(kind, torch.float32))
-    sinks, tokens = torch.linspace(-1, 2, 4).requires_grad_(), torch.arange(142).view(2, 71) % 29
-    logits = model(tokens[:, :70], partial(attend, sinks)).double().flatten(0, 1)
-    loss = torch.nn.functional.cross_entropy(logits, tokens[:, 1:].flatten())
-    leaves = [*model.blocks.parameters(), sinks]
-    return torch.autograd.grad(loss, leaves, allow_unused=True, materialize_grads=True)
-
-
-def plain(_, q, k, v):
-    return sdpa(q, k, v)
-
-
-def windowed(sinks, q, k, v):
-    """A window of 20 keys; a sink is a key that scores so much and whose value is zeros."""
-    own = torch.arange(70)[:, None] - torch.arange(70)
-    mask = torch.where((own >= 0) & (own < 20), 0.0, float("-inf")).to(q.dtype).expand(4, 70, 70)
-    mask = torch.cat([mask, sinks.to(q.dtype)[:, None, None].expand(4, 70, 1)], -1)
-    k, v = (torch.nn.functional.pad(x, (0, 0, 0, 1)) for x in (k, v))
-    attend = torch.nn.functional.scaled_dot_product_attention
-    return attend(q, k, v, attn_mask=mask, enable_gqa=True)
-
-
-LAYERS = {
-    "Llama 3": ({}, plain, lambda file: lambda _, *x: file(*x)),
-    "gpt-oss": (
-        {"window": True, "sinks": True},
-        windowed,
-        lambda file: lambda sinks, *x: file(*x, window=(19, 0), sinks=sinks),
-    ),
-}
-
-
-@pytest.mark.parametrize("model", LAYERS)
-def test_a_model_trains_with_a_file_as_with_sdpa(model, tmp_path):
-    ticks, theirs, called = LAYERS[model]
-    ticks = your_kernel.Ticks(causal=True, grouped=True, backward=True, D=64, **ticks)
-    file = called(loaded(ticks, tmp_path).attention)
-    kinds = (file, torch.half), (theirs, torch.half), (theirs, torch.double)
-    for ours, half, want in some(zip(*(step(*x) for x in kinds), strict=True), 6):
-        error, allowed = ((x - want).norm() for x in (ours, half))
-        assert error <= 2 * allowed + torch.finfo(torch.half).eps * want.norm()  # both round alike
-
-
 def test_a_file_runs_alone_in_an_empty_folder(tmp_path):
-    text = your_kernel.made(your_kernel.POPULAR["Llama 3, Qwen 3, Mistral: prefill"])
+    text = your_kernel.made(your_kernel.popular()["Llama 3, Qwen 3, Mistral: prefill"])
     (tmp_path / "mine.py").write_text(text, "utf-8")
     assert {*re.findall(r"^(?:import|from) (\w+)", text, re.MULTILINE)} == {
         *("numbers", "os", "torch", "triton")
@@ -300,7 +298,8 @@ def test_a_file_has_nothing_else_and_stays_as_it_is(name):
     ticks, text = FILES[name], your_kernel.made(FILES[name])
     choice = replace(your_kernel.choice(ticks, your_kernel.source(ticks)), texts=())
     code = text.split('"""', 2)[2]  # what the docstring names is the choice
-    named = [word for word in choice.words if re.search(rf"\b{word}\b", code)]
+    words = {*choice.words} - {"page", "pages"}  # which a cache in one piece has, by name
+    named = [word for word in words if re.search(rf"\b{word}\b", code)]
     assert named == [], "what is not there"
     assert your_kernel.formatted(fold.fold(text, choice)) == text, "twice is once"
     lint = [sys.executable, "-m", "ruff", "check", "--stdin-filename", str(SOURCE), "-"]
@@ -310,7 +309,7 @@ def test_a_file_has_nothing_else_and_stays_as_it_is(name):
 
 @pytest.mark.parametrize("right", ["acc * alpha[:, None]", "dpt - delta_row[None, :]"])
 def test_the_self_check_finds_a_wrong_kernel(right, tmp_path, capsys):
-    text = your_kernel.made(your_kernel.POPULAR["training: causal"])
+    text = your_kernel.made(your_kernel.popular()["training: causal"])
     assert text.count(right) == 1
     path = tmp_path / "kernel.py"
     path.write_text(text.replace(right, right.split()[0]), "utf-8")
@@ -321,16 +320,18 @@ def test_the_self_check_finds_a_wrong_kernel(right, tmp_path, capsys):
 def test_any_two_ticks_meet_in_a_published_file():
     files = your_kernel.published().values()
     assert len(files) <= 300
-    for one, other in itertools.combinations(your_kernel.FEATURES, 2):
-        for values in itertools.product((False, True), repeat=2):
-            if values == (True, True) and (one, other) in your_kernel.EXCLUDED:
-                continue
-            assert any((getattr(x, one), getattr(x, other)) == values for x in files), (one, other)
+    for use, features in enumerate(your_kernel.USES):
+        for names in itertools.combinations(features, 2):
+            for values in itertools.product((False, True), repeat=2):
+                if all(values) and names in your_kernel.EXCLUDED:
+                    continue
+                ours = [x for x in files if x.decode is bool(use)]
+                assert any(tuple(getattr(x, y) for y in names) == values for x in ours), names
 
 
 def test_a_command_names_ticks_that_there_are():
     assert your_kernel.asked(["CAUSAL", "D=96", "GPU=sm_80"]).name == "causal_d96_sm_80"
-    for words in (["CASUAL"], ["D=33"], ["GPU=sm_70"], ["PACKED", "BIAS"]):
+    for words in (["CASUAL"], ["D=33"], ["GPU=sm_70"], ["PACKED", "BIAS"], ["PAGED"]):
         with pytest.raises(your_kernel.UnknownChoice):
             your_kernel.asked(words)
 

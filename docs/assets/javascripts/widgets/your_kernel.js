@@ -4,22 +4,23 @@ import { asked, remember } from "../site/address.js";
 import { make } from "../site/dom.js";
 import { fromData } from "../site/from_data.js";
 
-const CHOICE = "kernel"; // the parameter in the address: ticks, head dimension, GPU
+const CHOICE = "kernel"; // the parameter in the address: use, ticks, head dimension, GPU
 const FIRST = "causal.grouped.128.sm_90";
 
 function checked(data) {
-  const valid = data?.features?.causal && Array.isArray(data.excluded) && Array.isArray(data.D) && data.gpus
-    && Array.isArray(data.files) && data.files.length
+  const valid = data?.features?.causal && data.uses?.length === 2 && Array.isArray(data.excluded)
+    && Array.isArray(data.D) && data.gpus && Array.isArray(data.files) && data.files.length
     && data.files.every((file) => file.name && Array.isArray(file.on) && file.D && file.gpu && file.lines);
   if (!valid) throw new Error("is not a list of kernels");
   return data;
 }
 
-/* Ticks that differ; another width or GPU counts as two. */
+/* Ticks that differ; another width or GPU counts as two, and another use as all. */
 function distance(file, choice) {
-  const other = file.on.filter((name) => !choice.on.has(name)).length;
+  const other = file.on.filter((name) => name !== "decode" && !choice.on.has(name)).length;
   const missing = [...choice.on].filter((name) => !file.on.includes(name)).length;
-  return other + missing + 2 * (file.D !== choice.D) + 2 * (file.gpu !== choice.gpu);
+  const use = file.on.includes("decode") !== Boolean(choice.use);
+  return 100 * use + other + missing + 2 * (file.D !== choice.D) + 2 * (file.gpu !== choice.gpu);
 }
 
 function build(box, data) {
@@ -28,14 +29,16 @@ function build(box, data) {
   const read = (text) => {
     const parts = text.split(".");
     return {
-      on: new Set(parts.filter((part) => part in labels)),
+      use: parts.includes("decode") ? "decode" : "",
+      on: new Set(parts.filter((part) => data.uses[Number(parts.includes("decode"))].includes(part))),
       D: data.D.find((width) => parts.includes(String(width))) ?? 128,
       gpu: parts.find((part) => part in data.gpus) ?? "sm_90",
     };
   };
-  const written = ({ on, D, gpu }) => [...Object.keys(labels).filter((name) => on.has(name)), D, gpu].join(".");
+  const ticks = ({ use, on }) => [...Object.keys(labels).filter((name) => on.has(name)), ...use ? [use] : []];
+  const written = (choice) => [...ticks(choice), choice.D, choice.gpu].join(".");
   const parts = (asked(CHOICE) ?? "").split(".");
-  const known = parts.every((part) => part in labels || part in data.gpus || data.D.includes(Number(part)));
+  const known = parts.every((part) => part in labels || part === "decode" || part in data.gpus || data.D.includes(Number(part)));
   const choice = read(known ? parts.join(".") : FIRST);
   const said = make("p", { className: "am-kernel-said", role: "status" });
   const links = make("p", { className: "am-kernel-links" });
@@ -64,12 +67,12 @@ function build(box, data) {
     const file = data.files.toSorted((a, b) => distance(a, choice) - distance(b, choice))[0];
     const exact = distance(file, choice) === 0;
     const address = new URL(`${file.name}.py`, base).href;
-    const both = data.excluded.find((pair) => pair.every((name) => choice.on.has(name)));
-    const [one, other] = (both ?? []).map((name) => labels[name]);
+    const both = data.excluded.find((pair) => pair.every((name) => choice.on.has(name) || name === choice.gpu));
+    const [one, other] = (both ?? []).map((name) => labels[name] ?? data.gpus[name]);
     const found = `${file.name}.py: ${file.lines} lines of code, rate not measured.`;
     const nearest = both ? `No file has ${one} with ${other}. The nearest:` : "Not published. The nearest:";
     said.textContent = exact ? found : `${nearest} ${found}`;
-    command.textContent = ["make your-kernel", ...[...choice.on].map((name) => `${name.toUpperCase()}=1`),
+    command.textContent = ["make your-kernel", ...ticks(choice).map((name) => `${name.toUpperCase()}=1`),
       `D=${choice.D}`, `GPU=${choice.gpu}`].join(" ");
     command.parentElement.hidden = Boolean(both);
     curl.textContent = `curl -O ${address}`;
@@ -99,10 +102,21 @@ function build(box, data) {
 
   const group = (legend, options) => (
     make("fieldset", { className: "am-cards-choice" }, make("legend", { textContent: legend }), ...options));
+  const offered = make("div");
+  function offer() {
+    offered.replaceChildren(group("What it does", data.uses[Number(choice.use === "decode")].map((name) => (
+      option("checkbox", "am-on", name, labels[name], (input) => choice.on[input.checked ? "add" : "delete"](name))
+    ))));
+  }
+  offer();
+  const uses = { "": "training, prefill", decode: "decoding" };
   box.replaceChildren(
-    group("What it does", Object.entries(labels).map(([name, label]) => (
-      option("checkbox", "am-on", name, label, ({ checked: ticked }) => choice.on[ticked ? "add" : "delete"](name))
-    ))),
+    group("What it is for", Object.entries(uses).map(([use, label]) => option("radio", "am-use", use, label, () => {
+      choice.use = use;
+      choice.on = new Set([...choice.on].filter((name) => data.uses[Number(use === "decode")].includes(name)));
+      offer();
+    }))),
+    offered,
     group("Head dimension", data.D.map((width) => (
       option("radio", "am-D", width, String(width), () => { choice.D = width; })))),
     group("GPU", Object.entries(data.gpus).map(([gpu, label]) => (

@@ -209,7 +209,7 @@ REFUSED = [
 
 
 @pytest.mark.filterwarnings("ignore:.*prototype stage:UserWarning")  # of nested tensors
-@pytest.mark.parametrize(("changes", "error"), REFUSED, ids=str)
+@pytest.mark.parametrize(("changes", "error"), REFUSED, ids=[str(e) for _, e in REFUSED])
 def test_refusals(changes, error):
     given = dict(zip(("q", "k_cache", "v_cache"), make(), strict=True))
     for name, change in changes.items():

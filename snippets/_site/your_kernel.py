@@ -302,10 +302,8 @@ def _texts(ticks: Ticks, source: str) -> Iterator[tuple[str, str]]:
         "as flash_attention computes it, with the masks and terms that models add",
         f"on tensor cores{', differentiable once' * ticks.backward}; no M × N matrix ever exists",
     )
-    yield (
-        "float16, bfloat16 or float32 (on CUDA cores); D 16 to 256 in steps of 8;",
-        (f"float16 or bfloat16; D {D};"),
-    )
+    kinds = "float16, bfloat16 or float32 (on CUDA cores)"
+    yield f"{kinds}; D 16 to 256 in steps of 8;", f"float16 or bfloat16; D {D};"
     if not _specialized(ticks):
         start = source.index("    # A kernel that makes a descriptor")
         yield source[start : source.index("    with torch.cuda.device_of", start)], ""
@@ -330,17 +328,14 @@ def _constants(ticks: Ticks) -> str:
     """The tiles of the backward, as a file names them."""
     if not ticks.backward:
         return ""
-    lines = [
-        "KEYS_M, KEYS_N, KEYS_WARPS, KEYS_STAGES = {}, {}, {}, {}  # for dK and dV",
-        "QUERIES_M, QUERIES_N, QUERIES_WARPS, QUERIES_STAGES = {}, {}, {}, {}  # for dQ",
-        "AT_ONCE = 256  # programs that start at one time, about",
-    ]
-    keys, queries = _tiles(ticks)
-    if keys.maxnreg:
-        lines.append(
-            f"KEYS_REGISTERS = {keys.maxnreg}  # of a thread at most: more run at one time"
-        )
-    return "".join(f"{x}\n" for x in lines).format(*keys[:4], *queries[:4])
+    keys, queries = (list(x) for x in _tiles(ticks))
+    own = f"KEYS_REGISTERS = {keys[4]}  # of a thread at most: more run at one time\n"
+    return (
+        f"KEYS_M, KEYS_N, KEYS_WARPS, KEYS_STAGES = {str(keys[:4])[1:-1]}  # for dK and dV\n"
+        "QUERIES_M, QUERIES_N, QUERIES_WARPS, QUERIES_STAGES = "
+        f"{str(queries[:4])[1:-1]}  # for dQ\n"
+        f"AT_ONCE = 256  # programs that start at one time, about\n{own * bool(keys[4])}"
+    )
 
 
 def _tile(ticks: Ticks) -> Any:
@@ -376,10 +371,8 @@ def _tables(path: Path, *names: str) -> dict[str, Any]:
 
 
 def _docstring(ticks: Ticks) -> str:
-    words = {"lse": "with logsumexp", "softcap": "soft cap", "grouped": "grouped heads"}
-    words |= {"paged": "paged cache", "float8": "float8 cache", "same_bits": "same bits"}
     both = "forward and backward" if ticks.backward else "forward"
-    named = [words.get(x, x) for x in ticks.on if x not in ("backward", "decode")]
+    named = [LABELS[x] for x in ticks.on if x not in ("backward", "decode")]
     what = ", ".join(named) or ("" if ticks.decode else "no mask")
     parts = (
         f"Attention, {'decoding' if ticks.decode else both}{f': {what}' * bool(what)}.",
@@ -395,9 +388,8 @@ def _docstring(ticks: Ticks) -> str:
 
 def source(ticks: Ticks) -> str:
     """The complete kernels, as the files call them, and what stands around them."""
-    text = listings.without_markers(
-        (ROOT / (DECODE if ticks.decode else SOURCE)).read_text("utf-8")
-    )
+    path = ROOT / (DECODE if ticks.decode else SOURCE)
+    text = listings.without_markers(path.read_text("utf-8"))
     own = (ROOT / HOST).read_text("utf-8")
     name = "decode_attention" if ticks.decode else "masks_and_packing"
     inside = "_decode" if ticks.decode else "_differentiable" if ticks.backward else "_forward"
@@ -410,9 +402,8 @@ def source(ticks: Ticks) -> str:
         names = names.replace("k, v,", "k_cache, v_cache,")
         middle = text[text.index("START_TILES = 1") : text.index("def _layout(")]
     elif ticks.contiguous and ticks.tma:  # q comes in by pointers, k and v by TMA: two functions
-        rows = text[
-            text.index("@triton.jit\ndef _load_rows(") : text.index("@triton.jit\ndef _load_b")
-        ]
+        first = text.index("@triton.jit\ndef _load_rows(")
+        rows = text[first : text.index("@triton.jit\ndef _load_b")]
         bare = re.sub("    x,  # .*", "    x,", rows)
         text = text.replace(rows, bare.replace("_rows(", "_queries(") + bare)
         text = text.replace("q_tile = _load_rows(", "q_tile = _load_queries(")
@@ -431,9 +422,8 @@ def source(ticks: Ticks) -> str:
 def _backward_kernels() -> str:
     """Those of the backward, beside the forward's: what both have is there once."""
     text = listings.without_markers((ROOT / BACKWARD).read_text("utf-8"))
-    text = text[
-        text.index("# N, M or G = 1 as a constant") : text.index("def masks_and_packing_ba")
-    ]
+    first = text.index("# N, M or G = 1 as a constant")
+    text = text[first : text.index("def masks_and_packing_ba")]
     text = text.replace("_load_rows(", "_load_head(").replace("_load_bias(", "_load_biases(")
     return text.replace("_sequence(", "_sequence_of(")
 

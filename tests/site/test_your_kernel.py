@@ -126,7 +126,7 @@ def call_to_decode(ticks):
     options = {
         "cache_seqlens": torch.tensor([1100, 30]).int(),
         "page_table": torch.randperm(138).int().view(2, 69) if ticks.paged else None,
-        "window": (60, 0) if ticks.window else None,
+        "window": (600, 0) if ticks.window else None,
         "sinks": torch.randn(4) if ticks.sinks else None,
         "k_scale": torch.rand(heads) if ticks.float8 else None,
         "v_scale": torch.rand(heads) if ticks.float8 else None,

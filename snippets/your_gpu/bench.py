@@ -285,6 +285,7 @@ def one_of_each():
         ("same_bits.one_order", "log_softmax", (matrix,), {}),
         ("same_bits.experiments", "rows", (square, square, 64, 4), {}),
         ("hopper_attention.kernel", "hopper_attention", (x, x, x), {}),
+        ("hopper_attention.small", "scores", (x[0, 0], x[0, 0]), {}),
         ("hopper_backward.kernel", "hopper_backward", given, {}),
         ("decode_attention.kernel", "decode_attention", (one, x, x), {"num_splits": 2}),
         ("decode_attention.kernel", "cache_append", (one, one, x, x, lengths), {}),
@@ -320,7 +321,7 @@ def compiled_here(target):
     with Compiler(SLOW) as compiler:
         with on_card(target):
             for module, name, given, options in one_of_each():
-                if "hopper" in name and target != "sm_90":
+                if "hopper" in f"{module}.{name}" and target != "sm_90":
                     continue
                 module = importlib.import_module(f"snippets.{module}")
                 function = getattr(module, name)

@@ -61,8 +61,8 @@ def test_kernels_of_all_conventions_are_right_without_a_question(editor):
 def test_an_argument_that_is_not_known_is_asked_for(editor):
     tab = editor()
     text = texts("masks_and_packing")["kernels"]["kernel.py:_masks_and_packing_kernel"]["text"]
-    assert "does not know the arguments cu_k_ptr, sequences" in said(tab, text)
-    for name in ("cu_k_ptr", "sequences"):
+    assert "does not know the arguments cu_k_ptr, columns, sequences" in said(tab, text)
+    for name in ("cu_k_ptr", "columns", "sequences"):
         assert field(tab, name).get_attribute("aria-invalid") == "true"
         field(tab, name).fill("None")
     field(tab, "sequences").press("Enter")

@@ -66,17 +66,15 @@ def _complete(rows):
     """The runs from seeds that all but the one in float32 were made from."""
     rows = [r for r in rows if r["implementation"] != EAGER]
     everyone = set(values(rows, "implementation"))
-    there = {seed: set(values(pick(rows, seed=seed), "implementation")) for seed in _seeds(rows)}
+    there = {
+        seed: set(values(pick(rows, seed=seed), "implementation")) for seed in values(rows, "seed")
+    }
     return [r for r in rows if there[r["seed"]] == everyone]
-
-
-def _seeds(rows):
-    return values(rows, "seed")
 
 
 def _singly(rows):
     """How far apart two of PyTorch's single runs from one seed end, at most."""
-    ends = [_ends(pick(rows, seed=seed), BACKENDS) for seed in _seeds(rows)]
+    ends = [_ends(pick(rows, seed=seed), BACKENDS) for seed in values(rows, "seed")]
     return max(_farthest(one, one) for one in ends)
 
 
@@ -126,7 +124,7 @@ def losses(results):
         if pick(drawn[0].rows, implementation=name)
     ]
     return Figure(
-        finding=f"Over {many(len(_seeds(rows)), 'seed')}, seed by seed, `{OURS}` ends "
+        finding=f"Over {many(len(values(rows, 'seed')), 'seed')}, seed by seed, `{OURS}` ends "
         f"{_interval(paired[OURS])} nats per byte from PyTorch's mean, `{HOPPER}` "
         f"{_interval(paired[HOPPER])}.",
         caption=f"The loss of each step, means of the seeds and of {SMOOTHED} steps, and how far "
@@ -151,7 +149,7 @@ def losses(results):
             "flash": _interval(paired[OURS]),
             "hopper": _interval(paired[HOPPER]),
             "largest": _four(max(abs(mean) + half for mean, half in paired.values())),
-            "seeds": len(_seeds(rows)),
+            "seeds": len(values(rows, "seed")),
             "alone_theirs": _four(alone),
         },
         claims={
@@ -206,7 +204,7 @@ def faults(results):
         finding=f"The wrong curves end {_four(min(apart.values()))} to "
         f"{decimals(max(apart.values()), 2)} nats per byte away from the right one.",
         caption="The same runs as above, through backwards with one mistake each; means of "
-        f"{many(len(_seeds(rows)), 'seed')} and of {SMOOTHED} steps. The distance is the "
+        f"{many(len(values(rows, 'seed')), 'seed')} and of {SMOOTHED} steps. The distance is the "
         "difference of the means over the last fifth of the steps.",
         table=_table_of_faults(rows, apart),
         plot=charts.lines(drawn, series, STEP, LOSS, log="", from_zero=False),
@@ -245,7 +243,7 @@ def verdict(results):
     compared, rows = _complete(_measured(mine["losses"])), _measured(mine["faults"])
     ends = _ends_by_fault(rows)
     # The same runs, as they were made for the other figure.
-    same = [r for r in pick(compared, implementation=OURS) if r["seed"] in _seeds(rows)]
+    same = [r for r in pick(compared, implementation=OURS) if r["seed"] in values(rows, "seed")]
     again = abs(ends.pop(RIGHT) - _mean(same))
     paired = {fault: _paired(pick(rows, fault=fault), compared) for fault in ends}
     found = [fault for fault, one in paired.items() if _told_apart(one)]
@@ -340,13 +338,11 @@ def sampling(results):
         f"{longest} bytes.",
         table=beside(rows, ["batch", "N"], {way: way for way in ways}, OF_THE_HOST, name="way"),
         numbers={
-            name: host_time(by[way])
-            for name, way in (
-                ("graph", "ours, in a graph"),
-                ("eager", "ours, eager"),
-                ("sdpa", "SDPA, in a graph"),
-                ("none", "no cache"),
-            )
+            "after": longest,
+            "graph": host_time(by["ours, in a graph"]),
+            "eager": host_time(by["ours, eager"]),
+            "sdpa": host_time(by["SDPA, in a graph"]),
+            "none": host_time(by["no cache"]),
         },
         claims={
             f"{PAGE}: At this size the graph matters more than the cache": fastest

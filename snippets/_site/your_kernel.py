@@ -294,7 +294,7 @@ def _texts(ticks: Ticks, source: str) -> Iterator[tuple[str, str]]:
         table,
         "# Queries of a program, keys of an iteration, warps, iterations that load at once.\n"
         "BLOCK_M, BLOCK_N, NUM_WARPS, NUM_STAGES = "
-        f"{', '.join(map(str, tile[:4]))}  # {fit}\n{_constants(ticks)}"
+        f"{_sizes(tile)}  # {fit}\n{_constants(ticks)}"
         "# Columns, the next power of two, compute capabilities that it is for.\n"
         f"D, BLOCK_D, GPUS = {D}, {_width(ticks)}, {GPUS[gpu]}\n\n\n",
     )
@@ -328,14 +328,22 @@ def _constants(ticks: Ticks) -> str:
     """The tiles of the backward, as a file names them."""
     if not ticks.backward:
         return ""
-    keys, queries = (list(x) for x in _tiles(ticks))
-    own = f"KEYS_REGISTERS = {keys[4]}  # of a thread at most: more run at one time\n"
-    return (
-        f"KEYS_M, KEYS_N, KEYS_WARPS, KEYS_STAGES = {str(keys[:4])[1:-1]}  # for dK and dV\n"
-        "QUERIES_M, QUERIES_N, QUERIES_WARPS, QUERIES_STAGES = "
-        f"{str(queries[:4])[1:-1]}  # for dQ\n"
-        f"AT_ONCE = 256  # programs that start at one time, about\n{own * bool(keys[4])}"
-    )
+    keys, queries = _tiles(ticks)
+    lines = [
+        f"KEYS_M, KEYS_N, KEYS_WARPS, KEYS_STAGES = {_sizes(keys)}  # for dK and dV",
+        f"QUERIES_M, QUERIES_N, QUERIES_WARPS, QUERIES_STAGES = {_sizes(queries)}  # for dQ",
+        "AT_ONCE = 256  # programs that start at one time, about",
+    ]
+    if keys.maxnreg:
+        lines.append(
+            f"KEYS_REGISTERS = {keys.maxnreg}  # of a thread at most: more run at one time"
+        )
+    return "".join(f"{x}\n" for x in lines)
+
+
+def _sizes(tile: Any) -> str:
+    """Queries, keys, warps and stages of a tile, as a file lists them."""
+    return ", ".join(map(str, tile[:4]))
 
 
 def _tile(ticks: Ticks) -> Any:

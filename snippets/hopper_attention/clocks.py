@@ -13,7 +13,7 @@ from snippets._lab.judge.oracle import make_qkv
 
 TILES = 6  # of keys, that each program takes one tile of queries through
 MARKS = 8  # of a part at one tile, at most
-WHOLE = TILES  # in the place of a tile: what a part does once
+WHOLE = TILES  # the place after those of the tiles: what a part does once
 PARTS = 4  # of a program: consumers, then the producer
 PLACES = PARTS * (TILES + 2) * MARKS
 WARM, REPEATS = 3, 20

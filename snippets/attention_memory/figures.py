@@ -6,7 +6,6 @@ from typing import NamedTuple
 from snippets._lab.draw import charts, units
 from snippets._lab.draw.charts import Series
 from snippets._lab.draw.figure import Figure
-from snippets._lab.draw.identity import named
 from snippets._lab.draw.limits import limit
 from snippets._lab.draw.rows import (
     TIME,
@@ -26,7 +25,7 @@ from snippets._lab.draw.rows import (
     intensity as intensity_of,
 )
 from snippets._lab.draw.tables import case as case_of
-from snippets._lab.draw.tables import cell, columns, table
+from snippets._lab.draw.tables import cell, table
 from snippets._lab.draw.units import bandwidth, between, binary, count, percent, ratio
 from snippets._lab.draw.units import counted as size
 
@@ -83,19 +82,6 @@ def counted(results):
     return Figure(
         finding=f"At its peak eager attention holds {size(first['eager_counted'])}, a fused "
         f"operation {size(first['fused_counted'])}; the formulas say the same, to the byte.",
-        table=columns(
-            rows,
-            {
-                "dtype": "dtype",
-                "run": _run,
-                "mask": lambda r: "causal" if r["causal"] else "none",
-                "eager, formula": "eager_formula",
-                "eager, counted": "eager_counted",
-                "eager, seen from outside": "eager_seen",
-                "fused, formula": "fused_formula",
-                "fused, counted": "fused_counted",
-            },
-        ),
         numbers={
             "eager": size(first["eager_counted"]),
             "square": size(square),
@@ -114,10 +100,6 @@ def counted(results):
             and training["eager_counted"] // square == 4,
         },
     )
-
-
-def _run(row):
-    return "training" if row["backward"] else "forward"
 
 
 EAGER, MATH, IN_BLOCKS = "torch:eager", "torch:math", "attention_memory:exercise"
@@ -155,15 +137,6 @@ def peak_memory(results):
         f"{longest['D']}, {longest['dtype']}, by `torch.cuda.max_memory_allocated`; both axes "
         "logarithmic. Broad and gray: the formulas. PyTorch hands out memory in pieces, so a "
         "little more may be held than was asked for.",
-        table=columns(
-            rows,
-            {
-                "implementation": lambda r: named(r["implementation"]),
-                "backward": "backward",
-                "N": "N",
-                "most memory": field("bytes_peak", unit=units.size),
-            },
-        ),
         plot=charts.lines(
             derived(results, _with_formulas),
             [
@@ -449,16 +422,6 @@ def intensity(results):
             FLOP_A_BYTE.called("FLOP for each byte that moves"),
             {"matmul_float16": "the most this GPU does"},
         ),
-        table=columns(
-            rows,
-            {
-                **{name: name for name in ("work", "N", "D")},
-                "FLOP a byte": FLOP_A_BYTE,
-                "time": TIME,
-                "of memory's ceiling": lambda r: percent(r["memory"]),
-                "of arithmetic's": lambda r: percent(r["arithmetic"]),
-            },
-        ),
         numbers={
             "ridge": count(edge),
             "products_flop": _range(products),
@@ -576,17 +539,6 @@ def backends(results):
         f"profiler saw it: {about['batch']} × {about['heads']} heads, {about['N']} keys, as many "
         "queries unless one is said. The kernel that ran longest, and the fused backends that say "
         "they could, are in the table.",
-        table=columns(
-            chosen,
-            {
-                "dtype": "dtype",
-                "shape": "shape",
-                "mask": lambda r: MASKS[r["mask"]],
-                "taken": "backend",
-                "possible, fused": lambda r: ", ".join(r["possible"]) or "none",
-                "longest kernel": "kernel",
-            },
-        ),
         widget="\n".join(
             ['<div class="am-backends" markdown>', "", *table(open_rows), "", "</div>"]
         ),

@@ -6,9 +6,8 @@ from snippets._lab.draw import charts, units
 from snippets._lab.draw.charts import Series, View
 from snippets._lab.draw.comparison import Comparison
 from snippets._lab.draw.figure import Figure
-from snippets._lab.draw.identity import named
 from snippets._lab.draw.rows import derived, field, only, pick, values
-from snippets._lab.draw.tables import beside, cell, columns, listed
+from snippets._lab.draw.tables import cell, listed
 from snippets._lab.draw.units import count, decimals, percent, ratio, size, time
 
 from .static_map import light_map
@@ -44,25 +43,6 @@ def attention_map(results):
     return Figure(
         finding=f"In layer {layer} head {head}, {asks} gives {percent(weight)} to {answers}.",
         caption="A stronger color means more.",
-        table=columns(
-            [
-                {
-                    "text": layers[0]["text"],
-                    "tokens": len(layers[0]["tokens"]),
-                    "weights": len(given) * len(layers[0]["tokens"]) ** 2,
-                    "difference": max(r["difference_largest"] for r in layers),
-                    "of_allowed": max(r["difference_of_allowed"] for r in layers),
-                }
-                for layers in shown.values()
-            ],
-            {
-                "sentence": "text",
-                "tokens": "tokens",
-                "weights": "weights",
-                "largest difference from the model": field("difference", unit=units.difference),
-                "of what rounding may do": lambda r: percent(r["of_allowed"]),
-            },
-        ),
         widget='<div class="am-map" data-widget="attention_map" '
         f'data-sentences="{" ".join(sentences)}" data-layer="{layer}" '
         f'data-head="{head}" data-token="{query}" role="group" '
@@ -134,19 +114,6 @@ def claims(results):
         finding=f"{_word('sat')} attends to {said(sat, 'attended')} and ignores "
         f"{said(sat, 'ignored')} in {len(sat['agree'])} of {sat['heads']} heads: each token that "
         "should be attended to gets more than an equal share, each other less.",
-        table=columns(
-            rows,
-            {
-                "sentence": "text",
-                "token": lambda r: r["tokens"][r["query"]],
-                "is said to attend to": lambda r: said(r, "attended"),
-                "and to ignore": lambda r: said(r, "ignored"),
-                f"heads that agree, of {sat['heads']}": lambda r: len(r["agree"]),
-                "heads in which it gets most": lambda r: len(r["strongest_key"]),
-                "most": field("most", unit=units.fraction),
-                "mean over heads": field("mean_attended", unit=units.fraction),
-            },
-        ),
         numbers={
             "agree": len(sat["agree"]),
             "attended": decimals(sat["mean_attended"]),
@@ -294,7 +261,6 @@ def forward(results):
     return Figure(
         finding=f"At 1024 queries the kernel takes {behind[1024]} the time of eager PyTorch in "
         f"float32: the weights only, {rows[0]['heads']} heads, D {rows[0]['D']}.",
-        table=beside(rows, ["dtype", "N"], {named(name): name for name in (OURS, CAUSAL, EAGER)}),
         numbers={
             "small": behind[16],
             "ours": time(compared.ms(OURS, usual)),

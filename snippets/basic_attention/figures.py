@@ -13,13 +13,11 @@ from snippets._lab.draw.rows import (
     field,
     moved,
     only,
-    over,
     pick,
     target,
     values,
 )
 from snippets._lab.draw.scene import scene as drawn_scene
-from snippets._lab.draw.tables import beside, columns
 from snippets._lab.draw.units import (
     bandwidth,
     between,
@@ -126,14 +124,6 @@ def traffic(results):
     elements = thousands(one["elements"])
     return Figure(
         finding=f"For one row of output a program loads {elements} elements.",
-        table=columns(
-            results[0].rows,
-            {
-                **{name: name for name in ("case", "M", "N", "D", "loads", "elements")},
-                "bytes loaded": "bytes_loaded",
-                "bytes that must be": "bytes_compulsory",
-            },
-        ),
         numbers={
             "loads": thousands(one["loads"]),
             "elements": elements,
@@ -156,15 +146,6 @@ def reuse(results):
     return Figure(
         finding=f"The kernel loads {ratio(one['bytes_loaded'] / (3 * tensor))} the bytes of q, k "
         f"and v, at {percent(rate / feed)} of the rate that memory alone could feed.",
-        table=columns(
-            rows,
-            {
-                "kernel": lambda r: named(r["implementation"]),
-                "N": "N",
-                "time": TIME,
-                "rate of loads": over("bytes_loaded", "bytes loaded over time"),
-            },
-        ),
         numbers={
             "loaded": size(one["bytes_loaded"]),
             "loaded_by_pairs": size(two["bytes_loaded"]),
@@ -190,10 +171,6 @@ def left(results):
         finding="Each of the 4 variants lacks the part that was removed, and nothing else: "
         f"instructions of one iteration in the machine code for {target(result)}, 1024 keys, one "
         "head, D 64, float32, four warps.",
-        table=columns(
-            rows,
-            {"without": "without", "loop over": "loop", **{kind: kind for kind in KINDS}},
-        ),
         numbers={name: whole[name] for name in ("shuffles", "barriers")},
     )
 
@@ -305,15 +282,6 @@ def registers(results):
     return Figure(
         finding=f"A row of scores fills the registers: past {thousands(max(allowed))} keys of 64 "
         "columns they spill.",
-        table=columns(
-            rows,
-            {
-                "keys": "N",
-                "registers per thread": "registers",
-                "bytes spilled per thread": "spill_store_bytes",
-                "refused by the launcher": "launcher_refuses",
-            },
-        ),
         claims={
             f"{PAGE}: so it stops at 16,384 keys": max(allowed) == 16_384 and spilled == [32_768]
         },
@@ -326,7 +294,6 @@ def heads(results):
     two = ratio(ours[2] / ours[1])
     return Figure(
         finding=f"Two heads take {two} the time of one: N 1024, D 64, float32.",
-        table=beside(rows, ["heads"], {named(name): name for name in (OURS, SDPA)}),
         numbers={"two": two},
     )
 
@@ -338,13 +305,5 @@ def error(results):
     return Figure(
         finding=f"The kernel is as close to float64 as eager PyTorch or closer in {len(closer)} "
         f"of {len(rows)} cases.",
-        table=columns(
-            rows,
-            {
-                **{name: name for name in ("dtype", "D", "N")},
-                "largest error": lambda r: units.error(r["error_largest"]),
-                "eager PyTorch's": lambda r: units.error(r["pytorch_error_largest"]),
-            },
-        ),
         numbers={"largest": units.error(one["error_largest"])},
     )

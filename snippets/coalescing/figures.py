@@ -16,7 +16,7 @@ from snippets._lab.draw.rows import (
     pick,
     values,
 )
-from snippets._lab.draw.tables import beside, columns, table
+from snippets._lab.draw.tables import beside, table
 from snippets._lab.draw.units import between, count, exact, percent, ratio, thousands
 
 OURS, WIDE, CLONE = "coalescing", "coalescing:wide", "torch:clone"
@@ -278,18 +278,6 @@ def bound(results):
     return Figure(
         finding=f"Memory limits {percent(few)} of the time of a transformer layer with 1 token and "
         f"{percent(many)} with 8,192.",
-        table=columns(
-            rows,
-            {
-                "tokens": "tokens",
-                "operation": "operation",
-                "calls": "calls",
-                "time": TIME,
-                "of the memory ceiling": lambda r: percent(r["found"].memory),
-                "of the arithmetic ceiling": lambda r: percent(r["found"].arithmetic),
-                "limited by": lambda r: r["found"].by,
-            },
-        ),
         numbers={"few_share": percent(few), "many_share": percent(many)},
         claims={f"{PAGE}: is not the answer": many < HALF < few},
     )

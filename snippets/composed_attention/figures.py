@@ -4,13 +4,11 @@ from snippets._lab.draw import charts, units
 from snippets._lab.draw.charts import Series, View
 from snippets._lab.draw.comparison import Comparison
 from snippets._lab.draw.figure import Figure
-from snippets._lab.draw.identity import named
 from snippets._lab.draw.rows import (
     BANDWIDTH,
     RATE,
     TIME,
     ceiling,
-    field,
     gpus_then_compiled,
     moved,
     only,
@@ -18,7 +16,7 @@ from snippets._lab.draw.rows import (
     rate,
     values,
 )
-from snippets._lab.draw.tables import cell, columns
+from snippets._lab.draw.tables import cell
 from snippets._lab.draw.units import bandwidth, change, decimals, flops, ratio, share, size
 
 OURS, EXERCISE, BASIC = "composed_attention", "composed_attention:exercise", "basic_attention"
@@ -109,15 +107,6 @@ def transpose(results):
     return Figure(
         finding=f"Transposing {LONG} × {LONG} runs at {decimals(compared[copy][single])} of a "
         f"plain copy's speed in float32 and {decimals(compared[copy][half])} in float16.",
-        table=columns(
-            rows,
-            {
-                "kernel": lambda r: named(r["implementation"]),
-                "dtype": "dtype",
-                "N": "N",
-                "rate": BANDWIDTH,
-            },
-        ),
         numbers={
             "single": ratio(compared[torch][single]),
             "of_copy": units.percent(compared[copy][single]),
@@ -159,21 +148,6 @@ def resources(results):
     return Figure(
         finding=f"On {cell(main.label)} none of {len(rows)} configurations spills registers, and "
         f"the float16 products run on tensor cores ({units_of}).",
-        table=columns(
-            [{**r, "device": result.label} for result in order for r in result.rows],
-            {
-                "device": "device",
-                "kernel": lambda r: r["kernel"].strip("_").removesuffix("_kernel"),
-                "dtype": "dtype",
-                "tile": "size",
-                "warps": "num_warps",
-                "registers": "registers",
-                "spilled, bytes": "spill_store_bytes",
-                "shared memory, bytes": "shared_bytes",
-                "tensor core": "tensor_core",
-                "remark": "error",
-            },
-        ),
         claims={
             f"{PAGE}: float16 on tensor cores": all(r["tensor_core"] for r in half)
             and not any(r["spill_store_bytes"] for r in rows)
@@ -191,14 +165,6 @@ def softmax(results):
         finding=f"{chosen['rows']} rows of {SQUARE} numbers take {TIME.text(chosen)}: "
         f"{BANDWIDTH.text(chosen)}, {decimals(moved(chosen) / ceiling(results[0], 'copy'))} of "
         f"the copy ceiling and {ratio(compared[torch][at])} faster than PyTorch's softmax.",
-        table=columns(
-            rows,
-            {
-                "kernel": lambda r: named(r["implementation"]),
-                "columns": "columns",
-                "rate": BANDWIDTH,
-            },
-        ),
         numbers={
             "of_ceiling": units.percent(moved(chosen) / ceiling(results[0], "copy")),
             "times": ratio(compared[torch][at]),
@@ -212,15 +178,6 @@ def alignment(results):
     return Figure(
         finding=f"Rows of {narrow['columns']} numbers are read and written at "
         f"{BANDWIDTH.text(narrow)}, rows of {wide['columns']} at {BANDWIDTH.text(wide)}.",
-        table=columns(
-            rows,
-            {
-                "columns": "columns",
-                "numbers per load": "numbers_a_load",
-                "slots masked": lambda r: share(r["slots"] - r["columns"], r["slots"]),
-                "rate": BANDWIDTH,
-            },
-        ),
         numbers={"wide_cost": units.percent(1 - moved(narrow) / moved(wide))},
     )
 
@@ -233,21 +190,8 @@ def launches(results):
     return Figure(
         finding=f"One call launches {ours['launches']} kernels; PyTorch's separate operations "
         f"{count[EAGER]['launches']}, its fused attention {count[SDPA]['launches']}.",
-        table=columns(
-            rows,
-            {
-                "dtype": "dtype",
-                "implementation": lambda r: named(r["implementation"]),
-                "launches": "launches",
-                "kernels": lambda r: ", ".join(map(_shortened, r["kernels"])),
-            },
-        ),
         claims={f"{PAGE}: as four launches of three kernels": ours["launches"] == 4},
     )
-
-
-def _shortened(kernel):
-    return kernel if len(kernel) < 48 else kernel[:45] + "…"
 
 
 def memory_traffic(results):
@@ -272,16 +216,6 @@ def memory_traffic(results):
         finding=f"At N {SQUARE} in float16 the four kernels read and write "
         f"{size(half['bytes_moved'])} per head where a fused kernel moves "
         f"{size(half['bytes_fused'])}: {ratio(half['bytes_moved'] / half['bytes_fused'])} as much.",
-        table=columns(
-            rows,
-            {
-                "dtype": "dtype",
-                "N": "N",
-                "step": "label",
-                "bytes moved": "bytes_moved",
-                "a fused kernel's": "bytes_fused",
-            },
-        ),
         numbers={
             "scores": size(written),
             "half": of_scores("float16"),
@@ -345,19 +279,9 @@ def kernels(results):
 
 def allocations(results):
     rows = results[0].rows
-    peak = field("bytes_peak", "peak memory", size)
     extra = [r["bytes_peak"] - _needed(r) for r in pick(rows, implementation=OURS)]
     return Figure(
         finding="A call allocates Kᵀ, the scores and the output, and nothing else.",
-        table=columns(
-            rows,
-            {
-                "implementation": lambda r: named(r["implementation"]),
-                "dtype": "dtype",
-                "N": "N",
-                "peak memory": peak,
-            },
-        ),
         claims={
             # of three tensors, each rounded up
             f"{PAGE}: Two matrices exist in between": 0 <= min(extra) <= max(extra) <= 3 * PIECE,
@@ -375,10 +299,6 @@ def strides(results):
     return Figure(
         finding=f"Reading k through swapped strides changes the time by {change(over[least])} "
         f"(float16, N 256) to {change(over[most])} (float32, N 4096).",
-        table=columns(
-            _without(results[0]),
-            {"dtype": "dtype", "N": "N", "change": lambda r: change(r["over"])},
-        ),
         numbers={
             "half_short": change(over["float16", 256]),
             "half_long": change(over["float16", 4096]),

@@ -7,9 +7,7 @@ from snippets._lab.draw.figure import Figure
 from snippets._lab.draw.rows import (
     BANDWIDTH,
     OF_THE_HOST,
-    RATE,
     TIME,
-    Quantity,
     ceiling,
     field,
     moved,
@@ -17,7 +15,7 @@ from snippets._lab.draw.rows import (
     pick,
     values,
 )
-from snippets._lab.draw.tables import beside, columns, table
+from snippets._lab.draw.tables import table
 from snippets._lab.draw.units import bandwidth as per_second
 from snippets._lab.draw.units import between, count, percent, ratio, rough_ratio, size
 
@@ -30,7 +28,6 @@ SMALL = 64e6  # bytes of keys and values: with fewer, what counts is microsecond
 PAGE = "docs/posts/decode_attention.md"
 CASE = ("group", "batch", "N")
 BYTES = field("bytes_compulsory", "keys and values", units.size)
-OF_A_CALL = Quantity("time of a call", lambda r: r["ms_p50"] / r["calls"], units.time)
 
 
 def _groups(rows):
@@ -102,7 +99,6 @@ def combining(results):
     gain = between(early.values(), ratio)
     return Figure(
         finding=f"Starting the second kernel early makes a call {gain} as fast.",
-        table=beside(rows, ["batch", "N", "splits"], {"early": OURS, "in order": late}, OF_A_CALL),
         numbers={"early": gain},
     )
 
@@ -214,10 +210,6 @@ def intensity(results):
     return Figure(
         finding=f"With {held['rows']} rows a call takes {TIME.text(held)}, with {more['rows']} "
         f"{TIME.text(more)}: sixteen sequences of 8,192 keys, eight heads of keys, D 128.",
-        table=columns(
-            rows,
-            {"rows": "rows", "new tokens": "M", "group": "group", "time": TIME, "rate": RATE},
-        ),
         numbers={
             "held": held["rows"],
             "time": TIME.text(held),
@@ -253,7 +245,6 @@ def pages(results):
     return Figure(
         finding=f"From {size(SMALL)} of keys and values on, pages cost at most "
         f"{percent(max(lost.values()))} of a contiguous cache's speed.",
-        table=beside(rows, ["batch", "N"], {name: name for name in names}, OF_A_CALL),
         numbers={
             "small": size(SMALL),
             "cost_16": percent(lost["pages of 16"]),
@@ -272,11 +263,6 @@ def float8(results):
     return Figure(
         finding=f"A cache in float8 is {between(small.values(), ratio)} as fast as one in "
         f"bfloat16 ({small.verdicts()}).",
-        table=beside(
-            rows,
-            ["batch", "N"],
-            {"bfloat16": OURS, "float8": FLOAT8, "window of 1,024": f"{OURS}:window"},
-        ),
         numbers={
             "keys": min(values(rows, "N")),
             "faster": between(small.values(), ratio),
@@ -311,10 +297,6 @@ def paged_loop(results):
         finding=f"With {contiguous['batch']} sequences of {count(contiguous['N'])} keys, pages of "
         f"{rows[0]['page']} cost at most {percent(max(shares.values()))} of a contiguous cache's "
         "speed, whether the loop looks ahead or not.",
-        table=columns(
-            rows,
-            {"kernel": lambda r: looks[r["implementation"]], "time": OF_A_CALL, "read": BANDWIDTH},
-        ),
         claims={
             f"{PAGE}: changed nothing that a clock could see in the case we timed": gained <= SEEN
         },
@@ -328,11 +310,9 @@ def ragged(results):
         own = pick(rows, implementation=OURS, batch=batch)
         alike = only(own, kind="all alike")
         slower += [TIME(r) / TIME(alike) for r in own if r is not alike]
-    names = values(rows, "implementation")
     return Figure(
         finding="With splits by the rule, the same number of keys takes up to "
         f"{ratio(max(slower))} as long when the lengths differ.",
-        table=beside(rows, ["batch", "kind"], {name: name for name in names}),
         numbers={"slower": ratio(max(slower))},
     )
 
@@ -344,7 +324,6 @@ def invariance(results):
     return Figure(
         finding=f"With the same bits in every batch a call takes {longer} as long as with our "
         "rule.",
-        table=beside(rows, ["N", "batch"], {"by the rule": OURS, "every 1,024 keys": same}),
         numbers={"longer": longer},
     )
 
@@ -356,7 +335,6 @@ def host_time(results):
     return Figure(
         finding=f"A call with two launches keeps the host for {OF_THE_HOST.text(two)}, "
         f"{rough_ratio(times)} as long as one of PyTorch's SDPA.",
-        table=columns(rows, {"call": "implementation", "time of the host": OF_THE_HOST}),
         claims={
             f"{PAGE}: Without one, the host needs about twice as long for a call": 1.5 < times < 2.5
         },

@@ -4,10 +4,7 @@ from snippets._lab.draw import charts, units
 from snippets._lab.draw.charts import Series
 from snippets._lab.draw.comparison import Comparison
 from snippets._lab.draw.figure import Figure
-from snippets._lab.draw.identity import named
 from snippets._lab.draw.rows import (
-    INTENSITY,
-    OF_THE_HOST,
     RATE,
     TIME,
     Quantity,
@@ -20,7 +17,7 @@ from snippets._lab.draw.rows import (
     values,
 )
 from snippets._lab.draw.scene import scene as drawn_scene
-from snippets._lab.draw.tables import beside, case, cell, columns
+from snippets._lab.draw.tables import case, cell
 from snippets._lab.draw.units import (
     between,
     change,
@@ -339,21 +336,10 @@ def forward(results):
 
 
 def roofline(results):
-    rows = results[0].rows
     memory, peak = ceiling(results[0], "memory"), ceiling(results[0], UNIT)
     return Figure(
         finding=f"The ceilings: {flops(peak)} of bfloat16 products, {units.bandwidth(memory)} of "
         "traffic with memory.",
-        table=columns(
-            rows,
-            {
-                "kernel": lambda r: named(r["implementation"]),
-                "queries": lambda r: r.get("M", r["N"]),
-                "keys": "N",
-                "FLOP per byte": INTENSITY,
-                "rate": RATE,
-            },
-        ),
         numbers={"peak": flops(peak)},
     )
 
@@ -365,7 +351,6 @@ def memory(results):
     peak = field("peak_bytes", "allocated at the peak", units.size)
     return Figure(
         finding=f"At N {cell(far['N'])} a call allocates {peak.text(far)} beyond its inputs.",
-        table=beside(rows, ["N"], {named(name): name for name in (OURS, EAGER)}, peak),
         numbers={"matrix": size(far["N"] ** 2 * far["heads"] * 2)},
         claims={
             f"{PAGE}: At 65,536 keys a call allocates its result and nothing else": max(extra) <= 0
@@ -383,15 +368,6 @@ def error(results):
     against = between([ours[at] / eager[at] for at in ours if at[0] == "bfloat16"])
     return Figure(
         finding=f"The largest difference from float64 is {against} of eager PyTorch's in bfloat16.",
-        table=columns(
-            rows,
-            {
-                "implementation": lambda r: named(r["implementation"]),
-                **{name: name for name in ("dtype", "D", "N")},
-                "largest": lambda r: units.error(r["largest"]),
-                "mean": lambda r: units.error(r["mean"]),
-            },
-        ),
         numbers={"bfloat16": against},
     )
 
@@ -402,14 +378,5 @@ def host_time(results):
     return Figure(
         finding="The host's own time for a call and for its parts: bfloat16, 8 heads of 128 "
         "queries and keys.",
-        table=columns(
-            rows,
-            {
-                "part": "part",
-                "of": lambda r: named(r["implementation"]),
-                "D": "D",
-                "time": OF_THE_HOST,
-            },
-        ),
         numbers={"kept": between(kept, units.host_time), "asked": between(asked, units.host_time)},
     )

@@ -4,9 +4,7 @@ from snippets._lab.draw import charts
 from snippets._lab.draw.charts import Series
 from snippets._lab.draw.comparison import Against, Comparison
 from snippets._lab.draw.figure import Figure
-from snippets._lab.draw.identity import named
 from snippets._lab.draw.rows import RATE, TIME, compiled, gains, pick, rate, values
-from snippets._lab.draw.tables import beside
 from snippets._lab.draw.units import between, flops, percent
 
 OURS = "flash_backward"
@@ -102,19 +100,6 @@ def registers(results):
     return Figure(
         finding=f"At D 128 without a mask the first rung spills {spilled[SMALLEST]} bytes per "
         f"thread, the last {spilled[KEPT]}.",
-        table=[
-            {
-                "rung": r["rung"],
-                "kernel": r["kernel"],
-                "mask": "causal" if r["causal"] else "none",
-                "D": r["D"],
-                "warps": r["num_warps"],
-                "registers per thread": r["registers"],
-                "spilled bytes per thread": r["spill_store_bytes"],
-                "shared memory, bytes": r["shared_bytes"],
-            }
-            for r in sorted(rows, key=lambda r: -r["D"])
-        ],
         numbers={
             "first": f"{spilled[SMALLEST]} bytes",
             "warps": f"{spilled[WARPS]} bytes",
@@ -169,7 +154,6 @@ def backward(results):
         caption="Up is faster. bfloat16; 16,384 tokens and 2,048 columns at every length: batch "
         "times N, and heads times D, stay the same. Five products are counted as work, and with "
         "a mask only the visible scores. Medians; L2 flushed before every call; all take turns.",
-        table=beside(rows, ["D", "causal", "N"], {named(name): name for name in shown}, RATE),
         plot=charts.lines(
             results, shown, "N", RATE, charts.by_mask(rows, dtype="bfloat16"), columns=2, log="x"
         ),

@@ -13,7 +13,6 @@ from snippets._lab.draw.rows import (
     Quantity,
     ceiling,
     derived,
-    field,
     gains,
     only,
     pick,
@@ -21,7 +20,7 @@ from snippets._lab.draw.rows import (
     values,
 )
 from snippets._lab.draw.scene import roles_scene
-from snippets._lab.draw.tables import beside, case, columns, listed
+from snippets._lab.draw.tables import case, columns, listed
 from snippets._lab.draw.units import between, change, count, flops, percent, ratio
 
 from .diagram import timeline_svg
@@ -103,10 +102,6 @@ def protocol_mutants(results):
     return Figure(
         finding=f"{len(wrong)} kernels with a mistake in their protocol, and the simulation says "
         "what goes wrong in each.",
-        table=columns(
-            wrong,
-            {"mistake": "mutant", "what it does": "diagnosis", "what happens": "message"},
-        ),
         numbers={"count": len(wrong)},
         claims={
             f"{FIRST_PAGE}: {name[0].upper()}{name[1:]}": name in values(wrong, "mutant")
@@ -210,18 +205,6 @@ def resources(results):
         finding=f"In {whole} of {len(overlapping)} kernels that are to overlap, all exponentials "
         f"of the loop run under a product; {len(spilled)} of {len(rows)} kernels spill, {inside} "
         "of them inside a loop over keys.",
-        table=columns(
-            rows,
-            {
-                "D": "D",
-                "mask": lambda r: "causal" if r["causal"] else "last tile" * r["ragged"] or "none",
-                "variant": _variant,
-                "registers": "registers",
-                "spilled, bytes": "spill_store_bytes",
-                "shared": field("shared_bytes", "", units.kib),
-                "exp2 under a product": _share_under,
-            },
-        ),
         claims={
             f"{PAGE}: by waiting there all exponentials but one at most run under a product": all(
                 r["exponentials"] - r["exponentials_under_products"] <= 1 for r in overlapping
@@ -229,21 +212,6 @@ def resources(results):
             and not any(r["exponentials_under_products"] for r in rows if not r["OVERLAP"]),
         },
     )
-
-
-def _share_under(row):
-    return f"{row['exponentials_under_products']} of {row['exponentials']}"
-
-
-def _variant(row):
-    """A variant in words."""
-    switches = {
-        "OVERLAP": "overlap",
-        "Q_IN_REGISTERS": "queries in registers",
-        "LAZY": "rescaled late",
-    }
-    told = [words_ for switch, words_ in switches.items() if row[switch]]
-    return ", ".join([f"{row['CONSUMERS']} consumers", f"{row['STAGES']} stages", *told])
 
 
 # The steps whose cases ahead a page counts.
@@ -481,7 +449,6 @@ def ragged(results):
     return Figure(
         finding="At worst, a length that is not a multiple of the tile changes the rate by "
         f"{worst(kept)}, and sharing keys among four heads changes it by {worst(of_own)}.",
-        table=beside(rows, ("D", "causal", "N"), {"own keys": OURS, "shared keys": shared}, RATE),
         numbers={
             "lengths": between(kept.values()),
         },
@@ -504,17 +471,4 @@ def fuzz(results):
         claims={
             f"{PAGE}: its numbers with a thousand random shapes": wrong == 0 and shapes >= 1000
         },
-        table=columns(
-            rows,
-            {
-                "dtype": "dtype",
-                "D": "D",
-                "causal": "causal",
-                "shapes": "shapes",
-                "wrong": "wrong",
-                "largest error, of what is allowed": field(
-                    "largest_share_of_allowed", "", units.fraction
-                ),
-            },
-        ),
     )

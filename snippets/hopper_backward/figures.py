@@ -4,9 +4,7 @@ from snippets._lab.draw import charts
 from snippets._lab.draw.charts import Series
 from snippets._lab.draw.comparison import Comparison
 from snippets._lab.draw.figure import Figure
-from snippets._lab.draw.identity import named
 from snippets._lab.draw.rows import RATE, compiled, rate, values
-from snippets._lab.draw.tables import beside
 from snippets._lab.draw.units import flops
 
 OURS, TRITON = "hopper_backward", "flash_backward"
@@ -37,7 +35,6 @@ def rungs(results):
         "products are counted as work, even where one is left out. The variants that leave "
         "something out give wrong gradients and show what these steps cost. K and V can stay in "
         "registers at D 64 only.",
-        table=beside(rows, ["D", "causal"], names, RATE),
         plot=charts.bars(
             results,
             [Series(OURS, rung, {"implementation": name}) for rung, name in names.items()],
@@ -100,13 +97,11 @@ def order(results):
     compared = Comparison(rows, OURS, [in_order, at_once, CUDNN], by=("heads_kv", "N"))
     few, many = values(rows, "heads_kv")
     alike = compared[in_order].where(heads_kv=many), compared[at_once].where(heads_kv=many)
-    names = {"hopper_backward": OURS, IN_ORDER: in_order, AT_ONCE: at_once, "cuDNN": CUDNN}
     return Figure(
         finding=f"With {few} heads of keys, the kernel does "
         f"{compared[in_order].where(heads_kv=few).between()} of the rate that it does with "
         f"programs in order of heads, and {compared[CUDNN].where(heads_kv=few).between()} of "
         "cuDNN's.",
-        table=beside(rows, ["heads_kv", "N"], names, RATE),
         numbers={
             "few": compared[in_order].where(heads_kv=few).between(),
         },
@@ -131,7 +126,6 @@ def backward(results):
         "times N, and heads times D, stay the same. Five products are counted as work, and with "
         "a mask only the visible scores. Medians; L2 flushed before every call; all take turns. "
         "FlashAttention-4 gets its own layout, [B, M, H, D].",
-        table=beside(rows, ["D", "causal", "N"], {named(name): name for name in shown}, RATE),
         plot=charts.lines(results, shown, "N", RATE, charts.by_mask(rows), columns=2, log="x"),
         numbers={"fa4": compared[FA4].between()},
         claims={
@@ -152,14 +146,6 @@ def orders(results):
     return Figure(
         finding=f"{len(found)} kernels whose parts agree on something wrong, and each is refused "
         "without playing an order.",
-        table=[
-            {
-                "mistake": r["mutant"],
-                "what is said": r["fault"],
-                f"shown by random orders, of {r['played']}": r["shown"],
-            }
-            for r in found
-        ],
         numbers={
             "events": whole["events"],
             "pairs": whole["pairs"],

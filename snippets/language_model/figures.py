@@ -6,9 +6,8 @@ import statistics
 from snippets._lab.draw import charts
 from snippets._lab.draw.charts import Reference, Series, View
 from snippets._lab.draw.figure import Figure, from_all
-from snippets._lab.draw.identity import named
-from snippets._lab.draw.rows import OF_THE_HOST, TIME, derived, field, only, pick, values
-from snippets._lab.draw.tables import Numeral, Prose, beside, columns, table
+from snippets._lab.draw.rows import TIME, derived, field, only, pick, values
+from snippets._lab.draw.tables import Numeral, Prose, table
 from snippets._lab.draw.units import (
     between,
     decimals,
@@ -133,17 +132,6 @@ def losses(results):
         f"and the same bytes in the same order for each seed. {many(text['files'], 'file')} of "
         f"Python {text['python']}'s standard library, {size(text['bytes'])}. The table has all "
         "seeds. Eager PyTorch in float32 takes the first steps only.",
-        table=columns(
-            _measured(result),
-            {
-                "attention": lambda r: named(r["implementation"]),
-                "seed": "seed",
-                "steps": lambda r: len(r["losses"]),
-                "last fifth, nats per byte": lambda r: decimals(_end(r), 4),
-                "held out, nats per byte": lambda r: decimals(r["held_out"], 4),
-                "seconds": lambda r: decimals(r["seconds_in_all"], 1),
-            },
-        ),
         plot=charts.lines(drawn, shown, STEP, LOSS, panels, log="", from_zero=False, columns=2),
         numbers={
             "flash": _interval(paired[OURS]),
@@ -206,27 +194,12 @@ def faults(results):
         caption="The same runs as above, through backwards with one mistake each; means of "
         f"{many(len(values(rows, 'seed')), 'seed')} and of {SMOOTHED} steps. The distance is the "
         "difference of the means over the last fifth of the steps.",
-        table=_table_of_faults(rows, apart),
         plot=charts.lines(drawn, series, STEP, LOSS, log="", from_zero=False),
     )
 
 
 def _ends_by_fault(rows):
     return {fault: _mean(pick(rows, fault=fault)) for fault in values(rows, "fault")}
-
-
-def _table_of_faults(rows, apart):
-    """A row for each fault: how far it is from the right curves, and its held-out loss."""
-    return [
-        {
-            "fault": fault,
-            "from the right curve, nats per byte": Numeral(_four(distance)),
-            "held out, nats per byte": Numeral(
-                _four(statistics.fmean(r["held_out"] for r in pick(rows, fault=fault)))
-            ),
-        }
-        for fault, distance in apart.items()
-    ]
 
 
 def _by_fault(rows):
@@ -328,7 +301,6 @@ def _over_cudnn(rows, name, part, compiled):
 
 def sampling(results):
     rows = _measured(results[0])
-    ways = values(rows, "way")
     one = [r for r in rows if r["batch"] == min(values(rows, "batch"))]
     longest = max(values(one, "N"))
     by = {r["way"]: r["ms_p50"] for r in one if r["N"] == longest}
@@ -336,7 +308,6 @@ def sampling(results):
     return Figure(
         finding=f"The fastest way to the next byte is {fastest}: {host_time(by[fastest])} after "
         f"{longest} bytes.",
-        table=beside(rows, ["batch", "N"], {way: way for way in ways}, OF_THE_HOST, name="way"),
         numbers={
             "after": longest,
             "graph": host_time(by["ours, in a graph"]),
@@ -357,14 +328,11 @@ def samples(results):
     _, early, *_, last = values(rows, "step")
     return Figure(
         finding="The same prompts, from before the first step to after the last.",
-        table=columns(
-            rows,
-            {
-                "step": "step",
-                "prompt": lambda r: _code(r["prompt"]),
-                "what it says": lambda r: _code(r["text"]),
-            },
-        ),
+        table=[
+            {name: r[name] for name in ("step", "prompt")}
+            | {"what it says": Prose(f"`{_printable(r['text'])}`")}
+            for r in rows
+        ],
         numbers={"early": early, "last": last},
     )
 
@@ -416,11 +384,6 @@ def written(results):
 def _quoted(text):
     """A sample as a block of text; what could end the block is left out."""
     return "\n".join(["```text", *_lines(text), "```"])
-
-
-def _code(text):
-    """A sample in a cell of a table."""
-    return Prose(f"`{_printable(text)}`")
 
 
 def _lines(text):

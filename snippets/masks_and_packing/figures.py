@@ -5,7 +5,6 @@ from snippets._lab.draw.charts import Series, View
 from snippets._lab.draw.comparison import Comparison
 from snippets._lab.draw.figure import Figure
 from snippets._lab.draw.rows import RATE, TIME, field, only, pick, values
-from snippets._lab.draw.tables import columns
 from snippets._lab.draw.units import between, percent, ratio, thousands
 
 OURS, PLAIN, FLEX = "masks_and_packing", "flash_attention", "torch:flex"
@@ -67,17 +66,6 @@ def code(results):
     return Figure(
         finding=f"Without options the kernel has the {thousands(at['none'])} instructions of "
         "flash_attention; each option brings its own.",
-        table=columns(
-            rows,
-            {
-                "D": "D",
-                "option": "option",
-                "instructions": "instructions",
-                "registers": "registers",
-                "spilled bytes": "spill_store_bytes",
-                "shared memory": "shared_bytes",
-            },
-        ),
         numbers={
             "plain": thousands(at["none"]),
             "window": thousands(at["window"] - at["none"]),

@@ -14,7 +14,7 @@ from snippets._lab.draw.rows import (
     pick,
     values,
 )
-from snippets._lab.draw.tables import columns, yes
+from snippets._lab.draw.tables import columns
 from snippets._lab.draw.units import between, decimals, ratio, time
 
 ROOM = "multi_head_attention"
@@ -53,14 +53,6 @@ def heads(results):
     return Figure(
         finding=f"Two heads of one layer put {between(elsewhere, decimals)} of their attention on "
         "different tokens, on average.",
-        table=columns(
-            rows,
-            {
-                "layer": "layer",
-                "head": "head",
-                **{name.replace("_", " "): field(name, unit=units.fraction) for name in SHARES},
-            },
-        ),
         numbers={"heads": len(rows)},
         claims={
             f"{PAGE}: put a third to a half of their attention on different": min(elsewhere) > 0.3
@@ -201,10 +193,6 @@ def empty_launch(results):
     return Figure(
         finding=f"One launch after the other takes the host {all_host} each; the GPU, with a full "
         f"queue, {gpu}: {each[0]['launches']} in a row, divided by their number.",
-        table=columns(
-            each,
-            {"launched": "implementation", "clock": "clock", "time per launch": A_LAUNCH},
-        ),
         numbers={"all_host": all_host, "all_gpu": gpu},
         claims={f"{PAGE}: too low for Triton and for a product": min(host) >= 0.009},
     )
@@ -226,17 +214,6 @@ def contiguity(results):
     return Figure(
         finding=f"After `transpose` a `view` raises; `contiguous()` copies {copy['bytes_copied']} "
         f"bytes, every one there is, and then it works: [{B}, {H}, {N}, {D}] in float32.",
-        table=columns(
-            rows.values(),
-            {
-                "expression": "expression",
-                "shape": _unless_raised(lambda r: str(tuple(r["shape"]))),
-                "strides": _unless_raised(lambda r: str(tuple(r["stride"]))),
-                "contiguous": _unless_raised(lambda r: yes(r["contiguous"])),
-                "bytes copied": _unless_raised(lambda r: r["bytes_copied"]),
-                "result": _outcome,
-            },
-        ),
         numbers={"bytes": f"{copy['bytes_copied']} bytes"},
         claims={
             f"{PAGE}: shape (2, 3, 5, 4) and strides (60, 20, 4, 1)": _layout(before)
@@ -265,10 +242,6 @@ def _layout(row):
     return tuple(row["shape"]), tuple(row["stride"])
 
 
-def _unless_raised(column):
-    return lambda row: None if row["raised"] else column(row)
-
-
 def _wrapped(text, width=78):
     """Lines of an error message that fit a phone's scrolling box."""
     lines = [""]
@@ -279,12 +252,6 @@ def _wrapped(text, width=78):
         else:
             lines.append(word)
     return lines
-
-
-def _outcome(row):
-    if row["raised"]:
-        return row["raised"].split(":")[0]
-    return {True: "right", False: "wrong numbers", None: None}[row["right"]]
 
 
 RIGHT = 1e-6  # a difference below this is rounding

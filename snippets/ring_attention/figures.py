@@ -133,7 +133,6 @@ def overlap(results):
         finding=f"At N {count(N)} without a mask the messages alone take "
         f"{TIME.text(at['transfers only'])}, the steps alone {TIME.text(steps)}, and both "
         f"together {TIME.text(both)}.",
-        table=columns(rows, {"part": "part", "N": "N", "causal": "causal", "time": TIME}),
         claims={f"{PAGE}: Nothing of the traffic shows": TIME(both) < 1.03 * TIME(steps)},
     )
 
@@ -146,15 +145,6 @@ def balance(results):
     return Figure(
         finding=f"In a causal ring of {ranks} ranks with contiguous shards the last rank has "
         f"{ratio(more)} the work of the first; in zigzag all have the same.",
-        table=columns(
-            rows,
-            {
-                "ranks": "ranks",
-                "shards": "layout",
-                "rank": "rank",
-                "work, of an even share": lambda r: percent(r["share"]),
-            },
-        ),
         claims={f"{PAGE}: Seven times. The first rank has": round(more, 1) == 7 and ranks == 4},
     )
 

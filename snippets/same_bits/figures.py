@@ -6,7 +6,7 @@ from snippets._lab.draw.comparison import Comparison
 from snippets._lab.draw.figure import Figure
 from snippets._lab.draw.identity import named
 from snippets._lab.draw.rows import TIME, Quantity, only, pick, values
-from snippets._lab.draw.tables import Numeral, columns
+from snippets._lab.draw.tables import Numeral
 from snippets._lab.draw.units import between, count, error, percent, ratio, significant, thousands
 
 OURS, FLASH, HOPPER, DECODE = "same_bits", "flash_attention", "hopper_attention", "decode_attention"
@@ -77,9 +77,6 @@ def ring(results):
 
     return Figure(
         finding="A ring of GPUs beside itself, and beside one GPU.",
-        table=columns(
-            rows, {"changed": "change", "GPUs": "ranks", "chunk": "chunk", "differ": SHARE}
-        ),
         numbers={
             "again": share([r for r in rows if r not in one]),
             "first": share(pick(one, chunk=0)),
@@ -95,7 +92,6 @@ def square(results):
     usual = only(rows, one=FLASH, other="decode_attention, invariant")
     return Figure(
         finding="Our kernels beside each other.",
-        table=columns(rows, {"one": "one", "other": "other", "differ": SHARE}),
         numbers={
             "one_split": percent(SHARE(today)),
             "invariant": percent(SHARE(usual)),
@@ -115,18 +111,6 @@ def products(results):
     sums = pick(rows, of="tl.sum")
     return Figure(
         finding="Rows of a product and their sums, by tile height and warps.",
-        table=columns(
-            rows,
-            {
-                "dtype": "dtype",
-                "K": "K",
-                "rows": "BLOCK_M",
-                "warps": "num_warps",
-                "instruction": "unit",
-                "of": "of",
-                "differ": "differ",
-            },
-        ),
         numbers={
             "compared": thousands(sum(r["numbers"] for r in pick(rows, of="product"))),
         },
@@ -238,9 +222,6 @@ def decoding(results):
     beside = Comparison(rows, OURS, [DECODE, f"{OURS}:one pass"], ("batch", "N"))
     return Figure(
         finding="One new token, split, in one pass and by decode_attention.",
-        table=columns(
-            rows, {"kernel": "implementation", "batch": "batch", "keys": "N", "time": TIME}
-        ),
         numbers={"slower": between([1 / x for x in beside[DECODE].values()], ratio)},
     )
 
@@ -288,7 +269,6 @@ def price(results):
 
     return Figure(
         finding="What each rung costs.",
-        table=columns(rows, {"part": "part", "rung": "implementation", "time": TIME}),
         numbers={
             f"{part.split()[0]}_{name}": times(rung, part)
             for part in ("sampling", "training forward")
@@ -312,18 +292,6 @@ def repeats(results):
 
     return Figure(
         finding="A backward, repeated.",
-        table=columns(
-            ran,
-            {
-                "backward": lambda r: named(r["implementation"]),
-                "deterministic": "deterministic",
-                "runs": "runs",
-                "other dQ": "other_dq",
-                "other dK": "other_dk",
-                "other dV": "other_dv",
-                "other numbers alone": lambda r: r.get("other_alone", "–"),
-            },
-        ),
         numbers={"runs": thousands(ran[0]["runs"])}
         | {
             f"{short}_deterministic" if row["deterministic"] else short: thousands(others(row))

@@ -26,7 +26,6 @@ from snippets._lab.draw.tables import beside, case, cell, columns, listed, table
 from snippets._lab.draw.units import (
     between,
     count,
-    decimals,
     flops,
     many,
     measured_ratio,
@@ -400,8 +399,6 @@ def _cells(rows, names):
 
 def launchers(results):
     rows = results[0].rows
-    there = regimes_of(rows)
-    names = list(dict.fromkeys(r["implementation"] for r in pick(rows)))
     fast = min(pick(rows, regime=QUEUED), key=TIME)["implementation"]
     mine = {r["regime"]: r for r in pick(rows, implementation=fast)}
     called = {r["implementation"]: r for r in pick(rows, regime=AS_CALLED)}
@@ -411,34 +408,12 @@ def launchers(results):
         finding=f"{named(fast)} takes {TIME.text(mine[QUEUED])} queued and "
         f"{units.host_time(TIME(mine[AS_CALLED]))} as called: on small work the host is most of "
         "it.",
-        table=columns(
-            [
-                {"name": name, **{r["regime"]: r for r in pick(rows, implementation=name)}}
-                for name in names
-            ],
-            {
-                "kernel": lambda line: named(line["name"]),
-                **{regime: _time_in(regime) for regime in there},
-                **{f"of cuDNN, {regime}": _of_cudnn_in(rows, regime) for regime in there},
-                "host": Quantity("host", lambda line: line[AS_CALLED]["ms_host"], units.host_time),
-                "remark": lambda line: remark([line[regime] for regime in there if regime in line]),
-            },
-        ),
         numbers={"worst": units.rough_ratio(TIME(called[worst]) / TIME(queued[worst]))},
         claims={
             f"{PAGE}: `composed_attention` loses the most to the host": worst
             == "composed_attention"
         },
     )
-
-
-def _time_in(regime):
-    return Quantity("time", lambda line: line.get(regime) and TIME(line[regime]), units.time)
-
-
-def _of_cudnn_in(rows, regime):
-    cudnn = only(rows, implementation=CUDNN, regime=regime)
-    return lambda line: decimals(TIME(cudnn) / TIME(line[regime])) if line.get(regime) else None
 
 
 TRAINED, TRITON = "hopper_backward", "flash_backward"  # each with the forward it belongs to
@@ -501,12 +476,6 @@ def grids(results):
         caption="bfloat16, queued. After *on*: heads of keys. The tiles of 128 queries are one "
         "fewer, as many, and one more than the multiprocessors. Right is faster."
         + _not_timed(rows),
-        table=beside(
-            rows,
-            ["grid", "N"],
-            {told: name for name, told in names.items()},
-            more=lambda at: _quotients(names, at),
-        ),
         plot=charts.dots(
             derived(shown, lambda result: beside_cudnn(result, ["grid"])),
             [Series(LAST, at, {"grid": at}) for at in values(rows, "grid")],
@@ -542,27 +511,8 @@ def ladder(results):
         + ".",
         caption=f"M {first['M']}, N {first['N']}, D {first['D']}, {first['dtype']}. Lines without "
         "comments and docstrings, of the kernels alone.",
-        table=columns(
-            every,
-            {
-                "kernel": "implementation",
-                "lines of code": lambda r: lines[r["implementation"]],
-                "launches": lambda r: r.get("launches"),
-                "programs": lambda r: r.get("programs"),
-                "loads per program": Quantity("", _over("loads", "programs")),
-                "bytes loaded": lambda r: r.get("bytes_loaded"),
-                "of the compulsory": Quantity(
-                    "", _over("bytes_loaded", "bytes_compulsory"), units.times
-                ),
-            },
-        ),
         widget=steps_html(paths, facts),
     )
-
-
-def _over(count, whole):
-    """One count of a row over another, where there are any."""
-    return lambda r: r[count] / r[whole] if count in r else None
 
 
 KINDS = ("effect", "kernel", "PyTorch")  # from top to bottom

@@ -16,7 +16,7 @@ from snippets._lab.draw.rows import (
     values,
 )
 from snippets._lab.draw.scene import scene as drawn_scene
-from snippets._lab.draw.tables import beside, cell, columns
+from snippets._lab.draw.tables import cell
 from snippets._lab.draw.units import (
     between,
     decimals,
@@ -119,16 +119,6 @@ def traffic(results):
         f"{thousands(ours['key_bytes'])} bytes of K; one query per program loads "
         f"{thousands(before['key_bytes'])}, {ratio(before['key_bytes'] / ours['key_bytes'])} as "
         "much.",
-        table=columns(
-            rows,
-            {
-                "kernel": "label",
-                "programs": "programs",
-                "loads": "loads",
-                "bytes loaded": "bytes_loaded",
-                "bytes that must be": "bytes_compulsory",
-            },
-        ),
         numbers={
             "programs": ours["programs"],
             "programs_before": before["programs"],
@@ -187,7 +177,6 @@ def causal(results):
     return Figure(
         finding=f"At N 4096 the causal kernel is {ratio(full[far])} faster than the full one, "
         "because it leaves the hidden tiles out.",
-        table=beside(rows, ("N",), {r["label"]: r["implementation"] for r in rows}),
         numbers={
             "masking": ratio(unskipped[far] / full[far]),
             "skipping": ratio(unskipped[far]),
@@ -207,19 +196,6 @@ def axes(results):
         finding=f"Summed along the first axis the kernel is {between(gains, ratio)} faster than "
         f"the same kernel summed along the last: {first[D]['shuffles']} shuffles instead of "
         f"{last[D]['shuffles']} at D 64.",
-        table=columns(
-            rows,
-            {
-                "D": "D",
-                "summed along the axis": "implementation",
-                "tile": "tile",
-                "time": TIME,
-                "multiply-adds": "multiply_adds",
-                "loads": "global_loads",
-                "shuffles": "shuffles",
-                "instructions": "instructions",
-            },
-        ),
         numbers={
             "first": first[D]["shuffles"],
             "last": last[D]["shuffles"],
@@ -310,23 +286,6 @@ def resources(results):
         finding=f"{len(spilled)} of {len(every)} compiled kernels spill, at most {most} bytes per "
         f"thread; on {cell(main.label.split(',')[0])} they take {here} registers per thread, of "
         "255.",
-        table=columns(
-            [{**x, "target": r.label} for r in shown for x in r.rows],
-            {
-                "target": "target",
-                "D": "D",
-                "dtype": "dtype",
-                "causal": "causal",
-                "registers": "registers",
-                "spill stores, bytes": "spill_store_bytes",
-                "stack, bytes": "stack_bytes",
-                "shared, bytes": "shared_bytes",
-                "multiply-adds": "multiply_adds",
-                "shuffles": "shuffles",
-                "barriers": "barriers",
-                "remark": "error",
-            },
-        ),
         numbers={
             "registers": first["multiprocessor_registers"],
         },

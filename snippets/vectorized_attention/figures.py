@@ -16,10 +16,9 @@ from snippets._lab.draw.rows import (
     only,
     pick,
     rate,
-    target,
     values,
 )
-from snippets._lab.draw.tables import case, columns
+from snippets._lab.draw.tables import case
 from snippets._lab.draw.units import flops, percent, ratio, seconds, thousands, time
 
 OURS, BASIC, SDPA = "vectorized_attention", "basic_attention", "torch:sdpa"
@@ -43,7 +42,6 @@ def broadcasting(results):
     return Figure(
         finding=f"Two aranges of 4 add up to a tile that ends at {sums['largest']}; row times 4 "
         f"plus column ends at {addresses['largest']}.",
-        table=columns(rows, {"expression": "expression", "line": "line"}),
         pieces={
             name: "\n".join(
                 ["```text", e, "", *(r["line"] for r in pick(rows, expression=e)), "```"]
@@ -135,16 +133,6 @@ def traffic(results):
     return Figure(
         finding=f"A program's loads fall from {thousands(before['loads'])} to {one['loads']}; its "
         f"bytes stay at {loaded}.",
-        table=columns(
-            rows,
-            {
-                "case": "case",
-                "kernel": lambda r: LABELS[r["implementation"]],
-                "loads": "loads",
-                "bytes loaded": "bytes_loaded",
-                "bytes that must be": "bytes_compulsory",
-            },
-        ),
         numbers={
             "loads": one["loads"],
             "before": thousands(before["loads"]),
@@ -250,14 +238,6 @@ def registers(results):
                 View("stack per thread", y=field("stack_bytes", "bytes", units.whole)),
             ],
             log="x",
-        ),
-        table=columns(
-            [{**row, "for": target(result)} for result in shown for row in pick(result.rows)],
-            {
-                **{name: name for name in ("for", "N", "D", "registers")},
-                "stack, bytes": "stack_bytes",
-                "time to compile": field("compile_seconds", unit=seconds),
-            },
         ),
         numbers={
             "whole": whole["registers"],

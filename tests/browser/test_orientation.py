@@ -226,7 +226,7 @@ def test_a_copy_that_is_served_is_whole(open_page, from_file):
 
 
 def arrives(page, address):
-    """The page ends there. A navigation that another one replaced on the way is no error, as it is for `wait_for_url`."""
+    """The page ends there. (`wait_for_url` fails if one navigation replaces another on the way.)"""
     expect(page).to_have_url(address)
     page.wait_for_load_state()
 

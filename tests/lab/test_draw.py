@@ -15,13 +15,13 @@ from snippets._lab.draw.charts import Reference, Series, View
 from snippets._lab.draw.comparison import Comparison
 from snippets._lab.draw.limits import limit
 from snippets._lab.draw.rows import (
-    INTENSITY,
     RATE,
     TIME,
     Quantity,
     derived,
     field,
     gains,
+    intensity,
     only,
     pick,
     values,
@@ -348,7 +348,10 @@ def every_kind():
         ),
         "times": charts.times(two, {n: n for n in NAMES[:2]}, [64, 128]),
         "roofline": charts.roofline(
-            [result(rows=flops)], NAMES[:2], INTENSITY, {"matmul_bfloat16": "tensor cores"}
+            [result(rows=flops)],
+            NAMES[:2],
+            Quantity("FLOP per byte", intensity),
+            {"matmul_bfloat16": "tensor cores"},
         ),
         "heatmap": charts.heatmap(
             [result(rows=GRID)], "head", "layer", field("share", "share", units.percent)

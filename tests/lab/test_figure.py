@@ -21,7 +21,7 @@ from snippets._lab.draw.draw_all import draw_all
 from snippets._lab.draw.figure import Figure
 from snippets._lab.draw.fragment import fragment
 from snippets._lab.draw.rows import only, pick
-from snippets._lab.draw.tables import Prose, cell
+from snippets._lab.draw.tables import MANY, Prose, cell, stored
 from snippets._lab.results import staleness, store
 from snippets._lab.results.result import folder_name
 from snippets._lab.results.store import DataError
@@ -453,3 +453,12 @@ def test_listing_stale_results_needs_no_torch():
     done = run_without_torch("from snippets._lab.cli import main; sys.exit(main(['stale']))")
     assert done.returncode == 0, done.stdout
     assert re.search(r"\d+ stale results of \d+", done.stdout)
+
+
+def test_where_a_figure_draws_nothing_its_rows_stand_as_stored():
+    rows = [{"name": name, "D": 64, "ok": name == "a", "ms_samples": [0.1, 0.2]} for name in "ab"]
+    result = made_up.result("flash_attention", "kernels", rows)
+    same, shown = stored([result])
+    assert same == "D 64"
+    assert shown == [{"name": "a", "ok": "yes"}, {"name": "b", "ok": "no"}]
+    assert stored([replace(result, rows=rows * MANY)]) == ("", [])

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from snippets._lab.draw import units
 from snippets._lab.draw.chart import specification
-from snippets._lab.draw.tables import cell, drawn, listed, table
+from snippets._lab.draw.tables import cell, drawn, listed, stored, table
 from snippets._lab.draw.units import count, percent
 from snippets._lab.results.store import DataError, Result
 
@@ -102,9 +102,13 @@ def fragment(
         lines += ["<div markdown>", "", *table(figure.table), "", "</div>"]
     lines += ["<figcaption markdown>", caption, "</figcaption>", "</figure>"]
     lines.append("</div>")
-    rows = figure.table or (drawn(figure.plot) if figure.plot else [])
-    rows = [] if figure.open_table else rows
-    files[f"{name}_data.md"] = data_of(source, figure.finding, rows, results)
+    same, rows = "", figure.table or (drawn(figure.plot) if figure.plot else [])
+    if figure.open_table:
+        rows = []
+    elif not rows:
+        same, rows = stored(results)
+    said = f"{figure.finding}\n\nIn every row: {same}." if same else figure.finding
+    files[f"{name}_data.md"] = data_of(source, said, rows, results)
     if figure.caption:
         files[f"{name}.md"] = "\n".join(lines) + "\n"
     if figure.numbers or figure.claims:

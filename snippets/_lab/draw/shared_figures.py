@@ -1,14 +1,12 @@
 """Figures of several rooms: wrong kernels, what a file prints, what a call costs the host."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from snippets._lab.draw import charts
 from snippets._lab.draw.charts import Series
 from snippets._lab.draw.figure import Figure
-from snippets._lab.draw.mutant_figure import Kill, picture
 from snippets._lab.draw.rows import OF_THE_HOST, pick, values
-from snippets._lab.draw.tables import columns
+from snippets._lab.draw.tables import Prose
 from snippets._lab.draw.units import between, host_time, rough_ratio
 from snippets._lab.results.store import Result
 from snippets._lab.rooms import source_file
@@ -20,43 +18,18 @@ def mutants(results: list[Result]) -> Figure:
     """The wrong kernels of a room and the test that rejected each."""
     rows = results[0].rows
     what = source_file(results[0].post).stem  # kernel or module
-    told = sum(bool(r.get("derived")) for r in rows)
-    how = (
-        f" From the wrong numbers alone {told} of the {len(rows)} mistakes can be named: a "
-        "PyTorch model with the same mistake gives the same numbers."
-    )
-    shown = [
-        Kill(
-            r["mutant"],
-            r["diagnosis"] + _said_by_output(r) * bool(told),
-            r["message"],
-            r["old"],
-            r["new"],
-            r["killed_by"],
-        )
-        for r in rows
-    ]
     return Figure(
         finding=f"{len(rows)} wrong {what}s, and the tests reject every one.",
-        caption=f"Each row is the page's {what} with one mistake: what was taken out is struck "
-        "through, its replacement is marked. The bar is the largest difference over what is "
-        "allowed, on a logarithmic scale; below it is the first test that saw it. The unchanged "
-        f"{what} passes the same tests." + how * bool(told),
-        table=columns(
-            rows,
-            {"mistake": "mutant", "what it does": lambda r: r["diagnosis"].replace("`", "")},
-        ),
-        widget=picture(shown, "error ÷ allowed"),
+        table=[
+            {
+                "mistake": r["mutant"],
+                "what it does": Prose(r["diagnosis"]),
+                "rejected by": r["killed_by"],
+            }
+            for r in rows
+        ],
         numbers={"count": len(rows)},
     )
-
-
-def _said_by_output(row: Mapping[str, Any]) -> str:
-    """What to add where the output alone gives no name, or the name of a mistake next to it."""
-    derived = row.get("derived")
-    if derived == row["mutant"]:
-        return ""
-    return f" (By its output: {derived or 'no known mistake'}.)"
 
 
 def report(results: list[Result]) -> Figure:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from snippets._lab.draw.rows import TIME, Quantity, Row, pick
 from snippets._lab.draw.units import MINUS, count
-from snippets._lab.results.store import DataError
+from snippets._lab.results.store import DataError, Result
 
 if TYPE_CHECKING:
     from snippets._lab.draw.chart import Chart
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 # Markdown's own characters as HTML entities: { } would give a table's cell attributes, [ ] a link.
 MARKDOWN = {ord(c): f"&#{ord(c)};" for c in "|*_[]{}`\\$~\n"}
 CODE = re.compile(r"`([^`]+)`")
+MANY = 120  # rows that nobody reads
 Column = str | Quantity | Callable[[Row], Any]
 
 
@@ -126,6 +127,22 @@ def drawn(chart: "Chart") -> list[dict[str, Any]]:
     if not any(row[""] for row in rows.values()):
         del heads[""]
     return [{head: row.get(head) for head in heads} for row in rows.values()]
+
+
+def stored(results: Sequence[Result]) -> tuple[str, list[dict[str, Any]]]:
+    """The rows of results as their files have them: what all have in common in words, the rest.
+
+    Samples and other lists are in the files alone, as are all rows where they are many.
+    """
+    found = [{"device": result.label, **row} for result in results for row in result.rows]
+    if len(found) > MANY:
+        return "", []
+    heads = dict.fromkeys(k for r in found for k, x in r.items() if not isinstance(x, list | dict))
+    rows = [{head: row.get(head) for head in heads} for row in found]
+    same = [head for head in heads if len({str(row[head]) for row in rows}) == 1]
+    common = [f"{cell(head)} {cell(rows[0][head])}" for head in same if head != "device"]
+    apart = {head: head for head in heads if head not in same}
+    return listed(common) if common else "", columns(rows, apart)
 
 
 def _each(said: str | Sequence[str]) -> Sequence[str]:

@@ -3,6 +3,7 @@
 Timings that appear here are made up, round, and stored nowhere.
 """
 
+import html
 import math
 import re
 from dataclasses import replace
@@ -187,10 +188,8 @@ def test_the_ladder_counts_what_was_recorded():
     for row in some(recorded):
         assert row["bytes_loaded"] >= row["bytes_compulsory"]
     figure = page.ladder([result])
-    assert [r["kernel"] for r in figure.table] == [*KERNELS, bench.LAST]
     assert re.findall(r'data-kernel="(\w+)"', figure.widget) == [*KERNELS, bench.LAST]
-    unrecorded = figure.table[-1]
-    assert {k for k, x in unrecorded.items() if x is not None} == {"kernel", "lines of code"}
+    assert html.escape(unrecorded["error"]) in figure.widget
 
 
 def test_a_kernel_is_raced_as_its_launcher_launches_it_and_on_the_case_that_was_timed():

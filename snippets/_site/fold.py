@@ -15,13 +15,14 @@ import builtins
 import functools
 import operator
 import re
-import textwrap
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, fields
 from typing import Any
 
 import libcst as cst
+
+from snippets._site.fold_words import worded
 
 UNKNOWN: Any = object()
 SOME: Any = object()  # unknown, but not None
@@ -37,12 +38,7 @@ QUIET = re.compile(
 )
 # A function with one of these does something, beside returning a value.
 HARMS = re.compile(r"\b(raise|yield|print|global|set_\w+|store|atomic_\w+|gdc_\w+)\b|\]\(|\] = ")
-WIDTH = 97
 Parameter = tuple[str, str]  # function → its parameter, or named tuple → its field
-
-
-class Unfoldable(ValueError):
-    """What a choice says of a file is not in it."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +56,7 @@ def fold(source: str, choice: Choice) -> str:
     """The file that holds just what was chosen. ruff formats it."""
     for old, new in choice.texts:
         if source.count(old) != 1:
-            raise Unfoldable(f"{source.count(old)} times, and not once: {old}")
+            raise ValueError(f"{source.count(old)} times, and not once: {old}")
         source = source.replace(old, new)
     tree = cst.parse_module(source)
     known: dict[Parameter, Any] = {}
@@ -68,9 +64,9 @@ def fold(source: str, choice: Choice) -> str:
     while before != tree.code:
         before = tree.code
         tree, known = _Round(tree, choice, known).folded()
-    tree = _worded(tree, names - loads(tree), choice.words)
+    text = worded(tree.code, names - loads(tree), choice.words)
     loads.cache_clear()  # let go of the nodes
-    return tree.code
+    return text
 
 
 # Trees.
@@ -78,26 +74,18 @@ def fold(source: str, choice: Choice) -> str:
 
 @functools.cache
 def _parts(kind: Any) -> tuple[str, ...]:
-    return tuple(part.name for part in fields(kind) if not QUIET.match(part.name))
-
-
-@functools.cache
-def _is_node(kind: type) -> bool:
-    return issubclass(kind, cst.CSTNode)
-
-
-def _children(node: Any) -> Iterator[Any]:
-    for name in _parts(node.__class__):
-        value = getattr(node, name)
-        for child in value if isinstance(value, (list, tuple)) else (value,):
-            if _is_node(child.__class__):
-                yield child
+    """What a node has of code and names; nothing has none."""
+    listed = fields(kind) if issubclass(kind, cst.CSTNode) else ()
+    return tuple(part.name for part in listed if not QUIET.match(part.name))
 
 
 def walk(node: Any) -> Iterator[Any]:
     yield node
-    for child in _children(node):
-        yield from walk(child)
+    for name in _parts(node.__class__):
+        value = getattr(node, name)
+        for child in value if isinstance(value, (list, tuple)) else (value,):
+            if _parts(child.__class__):
+                yield from walk(child)
 
 
 @functools.cache  # a node never changes, and most stay from round to round
@@ -111,37 +99,23 @@ def rebuilt(node: Any, change: Callable[[Any, Any], Any]) -> Any:
     for name in _parts(node.__class__):
         value = getattr(node, name)
         if isinstance(value, (list, tuple)):
-            new = [rebuilt(x, change) if _is_node(x.__class__) else x for x in value]
+            new = [rebuilt(x, change) if _parts(x.__class__) else x for x in value]
             if any(map(operator.is_not, new, value)):
                 changes[name] = _tidy(value, new)
-        elif _is_node(value.__class__) and (new := rebuilt(value, change)) is not value:
+        elif _parts(value.__class__) and (new := rebuilt(value, change)) is not value:
             changes[name] = new
     return change(node, node.with_changes(**changes) if changes else node)
 
 
 def _tidy(before: Sequence[Any], after: Sequence[Any]) -> list[Any]:
-    """What is left of a list, of which some is None; the commas and ends of lines in order."""
+    """What is left of a list, of which some is None; lines end where they ended."""
     out: list[Any] = []
-    line = 0  # what is left of this one
     for old, new in zip(before, after, strict=True):
         if new is not None:
             out += new if isinstance(new, list) else [new]
-            line += 1
-        elif line and _ends_line(old):  # its comment was of both
-            space = old.comma.whitespace_after
-            bare = space.with_changes(first_line=cst.TrailingWhitespace())
-            out[-1] = out[-1].with_changes(comma=old.comma.with_changes(whitespace_after=bare))
-        line = 0 if _ends_line(old) else line
-    if out and after[-1] is None and hasattr(out[-1], "comma"):
-        comma = before[-1].comma
-        if _ends_line(before[-1]) and _ends_line(out[-1]):
-            last, space = comma.whitespace_after, out[-1].comma.whitespace_after
-            space = space.with_changes(indent=last.indent, last_line=last.last_line)
-            comma = comma.with_changes(whitespace_after=space)
-        out[-1] = out[-1].with_changes(comma=comma)
-        for name in ("whitespace_after_param", "whitespace_after_arg"):
-            if hasattr(out[-1], name):
-                out[-1] = out[-1].with_changes(**{name: getattr(before[-1], name)})
+        elif out and _ends_line(old) and not _ends_line(out[-1]):  # its comment was of both
+            space = old.comma.whitespace_after.with_changes(first_line=cst.TrailingWhitespace())
+            out[-1] = out[-1].with_changes(comma=old.comma.with_changes(whitespace_after=space))
     return out
 
 
@@ -191,29 +165,25 @@ def _pairs(node: Any) -> list[tuple[Any, Any]]:
 
 def _paired(node: Any, kept: Sequence[tuple[Any, Any]]) -> Any:
     """An assignment of these values to these targets."""
-    (target, value), outer = kept[0], getattr(node, "targets", [None])[0]
-    if outer is None:
-        return node.with_changes(value=value)
+    if not isinstance(node, cst.Assign):
+        return node
+    target, value = kept[0]
     if len(kept) > 1:
-        target = outer.target.with_changes(elements=[cst.Element(x) for x, _ in kept])
-        value = node.value.with_changes(elements=[cst.Element(x) for _, x in kept])
-    return node.with_changes(targets=[outer.with_changes(target=target)], value=value)
+        sides = zip(*kept, strict=True)
+        target, value = (cst.Tuple([cst.Element(x) for x in side]) for side in sides)
+        value = value.with_changes(lpar=(), rpar=())
+    if isinstance(target, cst.Tuple):
+        target = target.with_changes(lpar=(), rpar=())
+    return node.with_changes(targets=[cst.AssignTarget(target)], value=value)
 
 
 def _stored(node: Any) -> Counter[str]:
     """How often names get a value in it."""
     found: Counter[str] = Counter()
     for inner in walk(node):
-        match inner:
-            case cst.Param(name=target):
-                found[_named(target)] += 1
-            case (
-                cst.AssignTarget(target=target)
-                | cst.AugAssign(target=target)
-                | cst.AnnAssign(target=target)
-                | cst.For(target=target)
-            ) if not isinstance(target, (cst.Subscript, cst.Attribute)):
-                found.update(loads(target))
+        target = inner.name if isinstance(inner, cst.Param) else getattr(inner, "target", None)
+        if target and not isinstance(target, (cst.Subscript, cst.Attribute)):
+            found.update(loads(target))
     return found
 
 
@@ -236,10 +206,11 @@ class _Round:
                         self.jits.add(name)
                         listed = node.params.params
                         self.parameters[name] = {x.name.value: x.default for x in listed}
-                case cst.ClassDef(name=cst.Name(value=name), bases=[cst.Arg(value=base)]):
-                    lines = [_small(x) for x in node.body.body if _named(base) == "NamedTuple"]
-                    listed = {_named(x.target): x.value for x in lines if hasattr(x, "target")}
-                    self.parameters |= {name: listed} if listed else {}
+                case cst.ClassDef(
+                    name=cst.Name(value=name), bases=[cst.Arg(value=cst.Name(value="NamedTuple"))]
+                ):
+                    fields_of = (x for x in map(_small, node.body.body) if hasattr(x, "target"))
+                    self.parameters[name] = {x.target.value: x.value for x in fields_of}
                     self.harmless.add(name)
         tuples = [x for name, x in self.parameters.items() if name not in self.jits]
         gone = ((x, y) for (of, x), y in known.items() if of[0].isupper())
@@ -264,7 +235,8 @@ class _Round:
         tree = self.tree.with_changes(body=body)
         gone = self._gone(tree)
         tree = rebuilt(tree, functools.partial(self._without, gone))
-        return self._reachable(self._alive(tree)), self.known
+        tree = _narrowed(tree.with_changes(body=[self._alive(x) for x in tree.body]))
+        return self._reachable(tree), self.known
 
     # What is known.
 
@@ -291,10 +263,10 @@ class _Round:
                 turns = getattr(getattr(node, "iter", None), "elements", True)
                 return [node] if node.body.body and turns else []
             case cst.With():
-                items = [self._put_in(x) for x in node.items]
-                return [node.with_changes(items=items, body=self._block(node.body))]
+                return [node.with_changes(body=self._block(node.body))]
             case cst.SimpleStatementLine(body=[small]):
                 return [node.with_changes(body=[self._line(small)])]
+        self.env = {x: y for x, y in before.items() if x not in _stored(node)}
         return [node]
 
     def _block(self, block: Any) -> Any:
@@ -320,24 +292,20 @@ class _Round:
                 above += [cst.EmptyLine(comment=comment)] if comment else []
                 body[0] = body[0].with_changes(leading_lines=[*above, *body[0].leading_lines])
             return body
-        before = self.env
-        self.env = dict(before)
+        before = dict(self.env)
         body, one = self._block(node.body), self.env
-        self.env = dict(before)
-        match node.orelse:
-            case cst.If():
-                inner = self._if(node.orelse)
-                chained = len(inner) == 1 and isinstance(inner[0], cst.If)
-                other = inner[0] if chained else cst.Else(cst.IndentedBlock(inner))
-            case other:
-                inner = other and self._block(other.body).body
-                other = other and other.with_deep_changes(other.body, body=inner)
-        same = {x for x in one if self.env.get(x, UNKNOWN) is one[x]}
-        self.env = {x: one[x] for x in same}
+        self.env = before
+        inner, other = [], node.orelse
+        if isinstance(other, cst.If):
+            inner = self._if(other)
+            chained = len(inner) == 1 and isinstance(inner[0], cst.If)
+            other = inner[0] if chained else cst.Else(cst.IndentedBlock(inner))
+        elif other:
+            other = other.with_changes(body=self._block(other.body))
+            inner = other.body.body
+        self.env = {x: y for x, y in one.items() if self.env.get(x, UNKNOWN) is y}
         if not body.body and not inner:
             return []
-        if not body.body:
-            body = body.with_changes(body=[cst.SimpleStatementLine([cst.Pass()])])
         return [node.with_changes(test=test, body=body, orelse=other if inner else None)]
 
     def _line(self, node: Any) -> Any:
@@ -351,8 +319,6 @@ class _Round:
             self.env.pop(name, None)
         for target, value in _pairs(node):
             found = self._value(value)
-            if isinstance(value, cst.Dict) and not value.elements:
-                found = value
             if self.jit and isinstance(value, cst.Name) and value.value not in LITERALS:
                 found = value if self.stored[value.value] == 1 else UNKNOWN
             if found is not UNKNOWN and isinstance(target, cst.Name):
@@ -374,19 +340,21 @@ class _Round:
                     return found
                 return _written(found) if found is None or isinstance(found, int) else new
             case cst.Param():
-                name = old.name.value
-                wanted = not self.jit and self.choice.known.get(name, UNKNOWN) is SOME
+                if self._given(old.name.value):
+                    return None
                 new = new.with_changes(name=old.name)
-                bare = {"default": None, "equal": cst.MaybeSentinel.DEFAULT} if wanted else {}
-                return None if self._given(name) else new.with_changes(**bare)
+                wanted = not self.jit and self.choice.known.get(old.name.value) is SOME
+                bare = {"default": None, "equal": cst.MaybeSentinel.DEFAULT}
+                return new.with_changes(**bare) if wanted else new
             case cst.Arg(value=cst.BinaryOperation(lpar=[_]) as value) if not old.value.lpar:
                 return new.with_changes(value=value.with_changes(lpar=(), rpar=()))
-            case cst.Element(value=cst.Tuple(elements=[cst.Element(value=key), _, *_])):
-                return None if self._given(_string(key)) else new
-            case cst.DictElement(key=key):
+            case (
+                cst.Element(value=cst.Tuple(elements=[cst.Element(value=key), _, *_]))
+                | cst.DictElement(key=key)
+            ):
                 return None if self._given(_string(key)) else new
             case cst.IfExp(test=test, body=body, orelse=other):
-                found = True if body.deep_equals(other) else self._truth(test)
+                found = self._truth(test)
                 return new if found is UNKNOWN else _atomic(body if found else other, new)
             case cst.BooleanOperation():
                 return self._boolean(new)
@@ -418,10 +386,7 @@ class _Round:
             return _atomic(new.left if left is stops else new.right, new)
         if right is stops and self._pure(new.left):
             return new.right
-        tests = (cst.Comparison, cst.UnaryOperation, cst.BooleanOperation)
-        if right in (stops, UNKNOWN) or not (self.jit or isinstance(new.left, tests)):
-            return new
-        return _atomic(new.left, new)
+        return new if right in (stops, UNKNOWN) else _atomic(new.left, new)  # as true as both
 
     def _value(self, node: Any) -> Any:
         """What a folded expression is, or UNKNOWN."""
@@ -432,8 +397,6 @@ class _Round:
             case cst.Integer() | cst.Float() | cst.SimpleString():
                 return node.evaluated_value
             case cst.BinaryOperation():
-                return SOME
-            case cst.Call() if self.jit:
                 return SOME
         return UNKNOWN
 
@@ -458,10 +421,9 @@ class _Round:
         return new
 
     def _absent(self, old: cst.Arg, new: cst.Arg) -> bool:
-        if new.star:
-            return not getattr(new.value, "elements", True)
+        """Whether an argument is an option that is decided."""
         given = self._given(_named(old.value)) and not new.keyword
-        return given and _named(new.value) == "None"
+        return given and _named(new.value) in LITERALS
 
     def _called(self, call: cst.Call) -> tuple[str, list[tuple[str, cst.Arg]]]:
         """Which function or tuple of kernels a call is for; each parameter with its argument."""
@@ -504,11 +466,9 @@ class _Round:
         match new:
             case cst.Call():
                 owner, arguments = self._called(new)
-                if not any((owner, name) in gone for name, _ in arguments):
-                    return new
-                names = {id(x): name for name, x in arguments}
-                kept = [None if (owner, names.get(id(x))) in gone else x for x in new.args]
-                return new.with_changes(args=_tidy(new.args, kept))
+                dropped = [x for name, x in arguments if (owner, name) in gone]
+                kept = [None if x in dropped else x for x in new.args]
+                return new.with_changes(args=_tidy(new.args, kept)) if dropped else new
             case cst.FunctionDef(name=cst.Name(value=owner), params=params):
                 kept = [None if (owner, x.name.value) in gone else x for x in params.params]
 
@@ -519,164 +479,89 @@ class _Round:
                 new = new.with_changes(decorators=[rebuilt(x, listed) for x in new.decorators])
                 return new.with_deep_changes(new.params, params=_tidy(params.params, kept))
             case cst.ClassDef(name=cst.Name(value=owner)) if owner in self.parameters:
-                targets = [_named(getattr(_small(x), "target", None)) for x in new.body.body]
-                both = zip(targets, new.body.body, strict=True)
-                kept = [x for name, x in both if (owner, name) not in gone]
+                named = ((_named(getattr(_small(x), "target", None)), x) for x in new.body.body)
+                kept = [x for name, x in named if (owner, name) not in gone]
                 return new.with_deep_changes(new.body, body=kept)
         return new
 
     def _pure(self, node: Any) -> bool:
         """Whether nobody misses an expression whose value nobody uses."""
-        for call in walk(node):
-            match call:
-                case cst.Call(func=cst.Name(value=name)) if name in self.harmless:
-                    pass
-                case cst.Call(func=cst.Attribute(attr=cst.Name(value=name))):
-                    if HARMS.fullmatch(name):
-                        return False
-                case cst.Call():
-                    return False
-        return True
+        called = (x.func for x in walk(node) if isinstance(x, cst.Call))
+        return all(
+            not HARMS.fullmatch(x.attr.value)
+            if isinstance(x, cst.Attribute)
+            else _named(x) in self.harmless
+            for x in called
+        )
 
-    def _alive(self, tree: cst.Module) -> cst.Module:
-        """The file without assignments and parts of what is returned that nobody reads."""
-        live = {
-            x: self._live(x)
-            for x in tree.body
-            if hasattr(x, "name")
-            and (x.name.value in self.jits or x.name.value not in self.parameters)
-        }
-        parts = {name: self._read_parts(name, live) for name in self.jits}
-        body = [
-            rebuilt(x, functools.partial(self._kept, x.name.value, live[x], _loops(x), parts))
-            if x in live
-            else x
-            for x in tree.body
-        ]
-        return tree.with_changes(body=body)
+    def _alive(self, function: Any) -> Any:
+        """A function without assignments that nobody reads."""
+        if not isinstance(function, cst.FunctionDef):
+            return function
+        inner = (x for x in walk(function.body) if isinstance(x, (cst.FunctionDef, cst.Lambda)))
+        self.closed = {name for x in inner for name in loads(x)}  # read at any time
+        return function.with_changes(body=self._live_block(function.body, frozenset())[0])
 
-    def _live(self, function: Any) -> Set[str]:
-        """The names whose values matter."""
-        reads: list[tuple[str, Set[str]]] = []  # each with the names that are made of it
-
-        def read(node: Any, into: Set[str]) -> None:
-            match node:
-                case cst.Name(value=name):
-                    reads.append((name, into))
-                case cst.Param(default=default):
-                    return read(default, into) if default else None
-                case cst.AugAssign(target=cst.Name(value=name), value=value):
-                    return read(value, {name} if self._pure(value) else set())
-                case cst.Assign() | cst.AnnAssign() if node.value and (pairs := _pairs(node)):
-                    for target, value in pairs:
-                        plain = not {cst.Subscript, cst.Attribute} & {type(x) for x in walk(target)}
-                        read(value, loads(target) if plain and self._pure(value) else set())
-                        read(cst.Pass() if plain else target, set())
-                    return None
-            for child in _children(node):
-                read(child, into)
-            return None
-
-        read(function, set())
-        alive = {name for name, into in reads if not into}
-        while more := {name for name, into in reads if into & alive} - alive:
-            alive |= more
-        return alive
-
-    def _read_parts(self, name: str, live: Mapping[Any, Set[str]]) -> Set[int] | None:
-        """Which parts of what a function returns somebody reads; None: all."""
-        sizes, targets, uses = set(), [], 0
-        for function, alive in live.items():
-            for node in walk(function):
-                match node:
-                    case cst.Name(value=found):
-                        uses += found == name
-                    case cst.Return(value=value) if function.name.value == name:
-                        sizes.add(len(value.elements) if isinstance(value, cst.Tuple) else 0)
-                    case cst.Assign(
-                        targets=[cst.AssignTarget(target=cst.Tuple(elements=elements))],
-                        value=cst.Call(func=cst.Name(value=found)),
-                    ) if found == name:
-                        targets.append({i for i, x in enumerate(elements) if loads(x) & alive})
-        used = set().union(*targets)
-        return used if used and len(targets) == uses - 1 and sizes == {max(sizes)} else None
-
-    def _kept(
-        self,
-        name: str,
-        live: Set[str],
-        loops: Set[str],
-        parts: Mapping[str, Set[int] | None],
-        old: Any,
-        new: Any,
-    ) -> Any:
-        """What is left of a part of a function."""
-
-        def of(whole: Any, function: str) -> Any:
-            used = parts.get(function)
-            left = [x for i, x in enumerate(whole.elements) if used is None or i in used]
-            return whole.with_changes(elements=left) if len(left) > 1 else left[0].value
-
-        def dead(target: Any, value: Any) -> bool:
-            unread = isinstance(target, (cst.Name, cst.Tuple)) and not loads(target) & live
-            return (unread and self._pure(value)) or _named(target) == _named(value) != ""
-
-        match new:
-            case cst.Return(value=cst.Tuple() as value) if parts.get(name):
-                return new.with_changes(value=of(value, name))
-            case cst.Assign(
-                targets=[cst.AssignTarget(target=cst.Tuple() as target)],
-                value=cst.Call(func=cst.Name(value=called)) as value,
-            ) if parts.get(called):
-                return _paired(new, [(of(target, called), value)])
-            case cst.AugAssign(target=target, value=value):
-                return None if dead(target, value) else new
-            case cst.Assign() | cst.AnnAssign() if new.value and (pairs := _pairs(new)):
-                left = [(_renamed(a, live), b) for a, b in pairs if not dead(a, b)]
-                return _paired(new, left) if left else None
-            case cst.SimpleStatementLine(body=[]):
-                return None
-            case cst.IndentedBlock(body=body):
-                return new.with_changes(body=self._replaced(body, loops))
-        return new
-
-    def _replaced(self, body: Sequence[Any], loops: Set[str]) -> list[Any]:
-        """A block without values that others replace unread, but of names that a loop carries."""
+    def _live_block(self, block: Any, live: frozenset[str]) -> tuple[Any, frozenset[str]]:
         out: list[Any] = []
-        for at, statement in enumerate(body):
-            pairs = _pairs(_small(statement))
-            kept = [
-                (target, value)
-                for target, value in pairs
-                if _named(target) in {*loops, ""}
-                or not self._pure(value)
-                or not _again(_named(target), body[at + 1 :])
-            ]
-            if len(kept) == len(pairs):
-                out.append(statement)
-            elif kept:
-                out.append(statement.with_changes(body=[_paired(_small(statement), kept)]))
-        return out
+        for statement in reversed(block.body):
+            left, live = self._live(statement, live)
+            out[:0] = [left] if left else []
+        return block.with_changes(body=out), live
+
+    def _live(self, node: Any, live: frozenset[str]) -> tuple[Any, frozenset[str]]:
+        """What is left of a statement after which these names are read; those read before it."""
+        live |= self.closed
+        match node:
+            case cst.If(test=test, orelse=other):
+                body, before = self._live_block(node.body, live)
+                other, instead = self._live(other, live) if other else (None, live)
+                node = node.with_changes(body=body, orelse=other)
+                return node, loads(test) | before | instead
+            case cst.Else():
+                body, live = self._live_block(node.body, live)
+                return node.with_changes(body=body), live
+            case cst.With(items=items):
+                body, live = self._live_block(node.body, live)
+                return node.with_changes(body=body), live.union(*map(loads, items))
+            case cst.For() | cst.While():
+                turns = isinstance(node, cst.For)
+                live |= loads(node.iter if turns else node.test)
+                while True:  # what a turn reads matters at the end of the one before
+                    body, before = self._live_block(node.body, live)
+                    before -= loads(node.target) if turns else set()
+                    if before <= live:  # Triton carries values in the order of their first ones
+                        self.closed |= live & {*_stored(node)}
+                        return node.with_changes(body=body), live
+                    live |= before
+            case cst.SimpleStatementLine(body=[cst.Return() | cst.Raise()]):
+                return node, loads(node)
+            case cst.SimpleStatementLine(body=[cst.AugAssign(target=target, value=value)]):
+                if self._dead(target, value, live):
+                    return None, live
+            case cst.SimpleStatementLine(body=[small]) if pairs := _pairs(small):
+                kept = [(x, y) for x, y in pairs if not self._dead(x, y, live)]
+                kept = [(_renamed(x, live), y) for x, y in kept]
+                if not kept:
+                    return None, live
+                if all(_is_plain(x) for x, _ in kept):
+                    before = live.difference(*(loads(x) for x, _ in kept))
+                    left = node.with_changes(body=[_paired(small, kept)])
+                    return left, before.union(*(loads(x) for _, x in kept))
+        return node, live | loads(node)
+
+    def _dead(self, target: Any, value: Any, live: Set[str]) -> bool:
+        """Whether nobody misses an assignment after which these names are read."""
+        unread = _is_plain(target) and not loads(target) & live
+        return (unread and self._pure(value)) or _named(target) == _named(value) != ""
 
     def _reachable(self, tree: cst.Module) -> cst.Module:
-        """The file without what its root does not reach."""
+        """The file without what its root does not reach; imports stay."""
         items = [(statement, _defines(statement)) for statement in tree.body]
-        needed = {self.choice.root}.union(*(loads(x) for x, names in items if names is None))
-        while (
-            more := {y for x, names in items if names and names & needed for y in loads(x)} - needed
-        ):
+        needed = {self.choice.root}.union(*(loads(x) for x, names in items if not names))
+        while more := {y for x, names in items if names & needed for y in loads(x)} - needed:
             needed |= more
-        body: list[Any] = []
-        for statement, names in items:
-            match _small(statement):
-                case cst.Import(names=aliases) | cst.ImportFrom(names=aliases) as small:
-                    kept = _tidy(aliases, [x if _imported(x) in needed else None for x in aliases])
-                    if kept:
-                        left = small.with_changes(names=kept)
-                        body.append(statement.with_changes(body=[left]))
-                case _:
-                    body += [statement] if names is None or names & needed else []
-        return tree.with_changes(body=body)
+        return tree.with_changes(body=[x for x, names in items if not names or names & needed])
 
 
 def _compared(kind: type, left: Any, right: Any) -> Any:
@@ -688,132 +573,45 @@ def _compared(kind: type, left: Any, right: Any) -> Any:
     return COMPARISONS[kind](left, right) if plain else UNKNOWN
 
 
+def _is_plain(target: Any) -> bool:
+    """Whether an assignment does no more than name things."""
+    return all(isinstance(x, (cst.Name, cst.Tuple, cst.Element)) for x in walk(target))
+
+
 def _renamed(target: Any, live: Set[str]) -> Any:
     """The names that nobody reads, called `_`, where others stand beside them."""
 
     def change(_: Any, new: Any) -> Any:
-        dead = isinstance(new, cst.Name) and new.value[0] != "_" and new.value not in live
+        dead = isinstance(new, cst.Name) and new.value not in live
         return new.with_changes(value="_") if dead else new
 
     return rebuilt(target, change) if isinstance(target, cst.Tuple) else target
 
 
-def _loops(function: Any) -> Set[str]:
-    """The names that a loop changes."""
-    loops = (x for x in walk(function) if isinstance(x, (cst.For, cst.While)))
-    return {name for loop in loops for name in _stored(loop)}
+def _narrowed(tree: cst.Module) -> cst.Module:
+    """The file without parts of what a function returns that every call of it names `_`."""
+    uses = Counter(x.value for x in walk(tree) if isinstance(x, cst.Name))
+    targets: dict[str, list[Any]] = defaultdict(list)
+    for node in walk(tree):
+        match node:
+            case cst.Assign(targets=[target], value=cst.Call(func=cst.Name(value=name))):
+                targets[name] += [target.target] if isinstance(target.target, cst.Tuple) else []
+    replaced: dict[Any, Any] = {}
+    for function in tree.body:
+        name = _named(getattr(function, "name", None))
+        wholes = [x.value for x in walk(function) if isinstance(x, cst.Return)] + targets[name]
+        parts = [part for x in targets[name] for part in enumerate(x.elements)]
+        used = {i for i, part in parts if loads(part) - {"_"}}
+        only_unpacked = len(targets[name]) == uses[name] - 1
+        if used and only_unpacked and all(isinstance(x, cst.Tuple) for x in wholes):
+            for whole in wholes:
+                kept = [x for i, x in enumerate(whole.elements) if i in used]
+                several = whole.with_changes(elements=kept)
+                replaced[whole] = several if len(kept) > 1 else kept[0].value
+    return rebuilt(tree, lambda old, new: replaced.get(old, new))
 
 
-def _again(name: str, following: Sequence[Any]) -> bool:
-    """Whether a name gets another value before anything reads this one."""
-    for statement in following:
-        match _pairs(_small(statement)):
-            case [(cst.Name(value=target), value)] if target == name:
-                return name not in loads(value)
-        if name in loads(statement) or _small(statement) is None:
-            return False
-    return False
-
-
-def _defines(statement: Any) -> Set[str] | None:
-    """The names that a statement of the file defines, or None if it does more."""
-    match statement:
-        case cst.FunctionDef(name=name) | cst.ClassDef(name=name):
-            return {name.value}
-        case cst.SimpleStatementLine(body=[cst.Import(names=names) | cst.ImportFrom(names=names)]):
-            return {_imported(x) for x in names}
-    return {*_stored(statement)} or None
-
-
-def _imported(alias: cst.ImportAlias) -> str:
-    return alias.evaluated_alias or alias.evaluated_name.split(".")[0]
-
-
-# Words.
-
-
-def _worded(tree: cst.Module, gone: Set[str], words: Sequence[str]) -> cst.Module:
-    """The file, its comments without the clauses that name one of these names or words."""
-    listed = [*words, *(x for x in gone if len(x) > 1 and (x.upper() == x or "_" in x))]
-    if not listed:
-        return tree
-    names = "|".join(map(re.escape, sorted(listed)))
-    kept = functools.partial(_said, re.compile(rf"(?<![\w.])(?:{names})(?!\w)"))
-    return tree.visit(_Words(gone, kept))
-
-
-class _Words(cst.CSTTransformer):
-    def __init__(self, gone: Set[str], kept: Callable[[str], str]) -> None:
-        super().__init__()
-        self.gone, self.kept = gone, kept
-
-    def on_leave(self, original: Any, updated: Any) -> Any:
-        for name in ("leading_lines", "lines_after_decorators", "header", "footer", "empty_lines"):
-            part = getattr(updated, name, None)
-            if isinstance(part, (list, tuple)) and part:
-                updated = updated.with_changes(**{name: _lines(part, self.kept)})
-        if isinstance(updated, cst.TrailingWhitespace) and updated.comment:
-            text = self.kept(updated.comment.value.lstrip("# "))
-            space = cst.SimpleWhitespace("  " if text else "")
-            comment = cst.Comment(f"# {text}") if text else None
-            return updated.with_changes(comment=comment, whitespace=space)
-        match updated:
-            case cst.SimpleStatementLine(body=[cst.Expr(value=cst.SimpleString(value=text))]):
-                left = _docstring(text, self.gone, self.kept)
-                if not left:
-                    return cst.RemoveFromParent()
-                return updated.with_deep_changes(updated.body[0].value, value=left)
-        return updated
-
-
-def _said(names: re.Pattern[str], text: str) -> str:
-    clauses = re.split(r"(?<=;)\s+|(?<=\.)\s+(?=[A-Z`])", text)
-    left = [x for x in clauses if not names.search(x)]
-    if len(left) == len(clauses):
-        return text
-    found = " ".join(left).removesuffix(";")
-    if clauses[-1].endswith("."):
-        found = re.sub(r";(?= [A-Z])|(?<=[^.])$", ".", found) if found else ""
-        found = re.sub(r"(?<=\. )[a-z]", lambda x: x[0].upper(), found)
-    return found[:1].upper() + found[1:] if text[:1].isupper() else found
-
-
-def _lines(lines: Sequence[Any], kept: Callable[[str], str]) -> list[Any]:
-    """The comments above a statement, each a paragraph of lines."""
-    out: list[Any] = []
-    together: list[Any] = []
-    for line in [*lines, None]:
-        if line is not None and line.comment:
-            together.append(line)
-            continue
-        text = " ".join(x.comment.value.lstrip("# ") for x in together)
-        left = kept(text)
-        rows = textwrap.wrap(left, WIDTH - 7) if left != text else []
-        new = [together[0].with_changes(comment=cst.Comment(f"# {row}")) for row in rows]
-        out += together if left == text else new
-        together = []
-        out += [line] if line is not None else []
-    return out
-
-
-def _docstring(text: str, gone: Set[str], kept: Callable[[str], str]) -> str:
-    """A docstring, its paragraphs and its entries for arguments each by itself."""
-    out: list[str] = []
-    for part in re.split(r"(\n\n|(?<=:)\n|\n(?= {8}[\w, ]+: ))", text.strip('"').rstrip()):
-        entry = re.match(r" {8}(\w+(?:, \w+)*): ", part)
-        flat = re.sub(r"\s+", " ", part.strip())
-        left = "" if entry and gone >= {*entry[1].split(", ")} else kept(flat)
-        indent = part[: len(part) - len(part.lstrip())]
-        if left == flat:
-            out.append(part)
-        elif left:
-            after = indent + "    " * bool(entry) if out else "    "
-            rows = textwrap.wrap(left, WIDTH, initial_indent=indent, subsequent_indent=after)
-            out.append("\n".join(rows))
-        elif out:
-            out.pop()
-    whole = re.sub(r"\n\n +\w+:(?=\n\n|$)", "", "".join(out))
-    if "\n" not in whole and len(whole) > WIDTH - 7:
-        whole = "\n    ".join(textwrap.wrap(whole, WIDTH - 7))
-    end = "\n    " if "\n" in whole else ""
-    return f'"""{whole}{end}"""' if whole.strip() else ""
+def _defines(statement: Any) -> Set[str]:
+    """The names that a statement of the file defines."""
+    name = _named(getattr(statement, "name", None))
+    return {name} if name else {*_stored(statement)}

@@ -45,10 +45,9 @@ def _gradients(
     if return_lse:
         grad_lse = grad_lse.resolve_neg().contiguous()
     q, k, v, grad_out, out = map(_four_dimensions, (q, k, v, grad_out, out))
-    (B, H, M, _), (_, Hkv, N, _) = q.shape, k.shape
     if window is not None:
         k, v, offset, left, begin = _visible(q, k, v, window)
-        N = k.shape[2]
+    (B, H, M, _), (_, Hkv, N, _) = q.shape, k.shape
     if packed:  # a sequence has whole tiles of its own
         sequences = len(cu_seqlens_q) - 1
         tiles, tiles_k = M // QUERIES_M + sequences + 1, N // KEYS_N + sequences + 1
@@ -60,21 +59,20 @@ def _gradients(
         sums = sums[..., :M]
     lse_log2, delta = sums  # the logsumexp times log2(e), and Δ
     sizes = shape if packed else (B, Hkv, N, D)
-    if packed and hides:  # what no query of a sequence sees stays 0
-        grad_k, grad_v = (q.new_zeros(sizes) for _ in range(2))
-    else:
-        grad_k, grad_v = (q.new_empty(sizes) for _ in range(2))
+    # packed, what no query of a sequence sees stays 0
+    grad_k, grad_v = (
+        q.new_zeros(sizes) if packed and hides else q.new_empty(sizes) for _ in range(2)
+    )
     (qb, qh, qm, _), (kb, kh, kn, _), (vb, vh, vn, _) = q.stride(), k.stride(), v.stride()
     (gb, gh, gm, _), (ob, oh, om, _), step = grad_out.stride(), out.stride(), lse_log2.stride(0)
     scale = D**-0.5 if scale is None else float(scale)
     grad_sinks = q.new_empty((B, H, tiles), dtype=torch.float32) if sinks is not None else None
     use_tma = hopper and (contiguous or _can_use_tma(q, k, v, grad_out))
-    if packed:
-        use_tma = use_tma and WRAP.value >= max(M, N)
+    use_tma = use_tma and (not packed or WRAP.value >= max(M, N))
     tensors, rows = (q, k, v, grad_out), (lse_log2, delta)
     if use_tma:
         blocks = zip(tensors, (QUERIES_M, QUERIES_N, QUERIES_N, QUERIES_M), strict=True)
-        q, k, v, grad_out = (_descriptor(x, block) for x, block in blocks)
+        q, k, v, grad_out = (_descriptor(x, [1, 1, n, BLOCK_D], packed) for x, n in blocks)
     with torch.cuda.device_of(out):
         _queries_kernel[(tiles * B * H,)](  # first: it leaves logsumexp and Δ for the other
             q, k, v, grad_out, out, lse, grad_lse, sinks, None, cu_seqlens_q, cu_seqlens_k,
@@ -90,7 +88,7 @@ def _gradients(
         )  # fmt: skip
         if use_tma:
             blocks = zip(tensors, (KEYS_M, KEYS_N, KEYS_N, KEYS_M), strict=True)
-            q, k, v, grad_out = (_descriptor(x, block) for x, block in blocks)
+            q, k, v, grad_out = (_descriptor(x, [1, 1, n, BLOCK_D], packed) for x, n in blocks)
             lse_log2, delta = (TensorDescriptor(x, x.shape, x.stride(), [1, KEYS_M]) for x in rows)
         _keys_kernel[(tiles_k * B * Hkv,)](
             q, k, v, grad_out, lse_log2, delta, None, cu_seqlens_q, cu_seqlens_k, grad_k, grad_v,
@@ -110,14 +108,6 @@ def _gradients(
     return grad_q, grad_k.view(shape), grad_v.view(shape)
 
 
-def _four_dimensions(x):
-    if packed:
-        return x.transpose(0, 1)[None]
-    if contiguous:
-        return x.view((1,) * (4 - x.dim()) + x.shape)
-    return x[(None,) * (4 - x.dim())]
-
-
 def _together(heads, tiles):
     """How many heads start together: as many as fill a GPU with AT_ONCE programs; a divisor.
 
@@ -132,28 +122,21 @@ def _forward(
     out = torch.empty_like(q, memory_format=torch.contiguous_format)
     rows = q.shape[1::-1] if packed else q.shape[:-1]
     lse = torch.empty(rows, dtype=torch.float32, device=q.device) if keep_lse else None
-    if packed:
-        q, k, v = (x.transpose(0, 1)[None] for x in (q, k, v))
-    elif contiguous:  # a view's strides are regular, also where a size is 1
-        q, k, v = (x.view((1,) * (4 - x.dim()) + x.shape) for x in (q, k, v))
-    else:
-        q, k, v = (x[(None,) * (4 - x.dim())] for x in (q, k, v))
-    (B, H, M, _), (_, Hkv, N, _) = q.shape, k.shape
-    if bias is not None:
-        bias = bias.expand(B, H, M, N)
+    q, k, v = map(_four_dimensions, (q, k, v))
     if window is not None:
         k, v, offset, left, begin = _visible(q, k, v, window)
-        N = k.shape[2]
+    (B, H, M, _), (_, Hkv, N, _) = q.shape, k.shape
+    if bias is not None:
+        bias = bias.expand(B, H, M, -1)
     if bias is not None and window is not None:
         bias = bias[..., begin:]
     (qb, qh, qm, _), (kb, kh, kn, _), (vb, vh, vn, _) = q.stride(), k.stride(), v.stride()
     if bias is not None:
         bb, bh, bm, _ = bias.stride()
     use_tma = hopper and (contiguous or _can_use_tma(q, k, v))
-    if packed:
-        use_tma = use_tma and WRAP.value >= N
+    use_tma = use_tma and (not packed or WRAP.value >= N)
     if use_tma and packed:
-        k, v = (_descriptor(x, BLOCK_N) for x in (k, v))
+        k, v = (_descriptor(x, [1, 1, BLOCK_N, BLOCK_D], packed) for x in (k, v))
     if use_tma and not packed:
         k, v = (TensorDescriptor(x, x.shape, x.stride(), [1, 1, BLOCK_N, BLOCK_D]) for x in (k, v))
     if packed:
@@ -218,17 +201,12 @@ def _decode(
     return (out, lse) if return_lse else out
 
 
-def _descriptor(x, rows):
-    """How TMA loads so many rows of a head of x [B, heads, rows, D], and zeros beyond the last."""
+def _four_dimensions(x):
     if packed:
-        # Beyond that of a sequence: there are two steps more, in front, and addresses have 64 bits.
-        # WRAP of the first lead back by WRAP rows, and so many of the second to where the sequence
-        # ends; the rows between are counted up to WRAP.
-        (_, heads, _, _), (_, head, row, _) = x.shape, x.stride()
-        shape = [2**31 - 2**16, 2**31 - 2**16, heads, WRAP.value, D]
-        steps = [2**34 - row, row, head, row, 1]
-        return TensorDescriptor(x, shape, steps, [1, 1, 1, rows, BLOCK_D])
-    return TensorDescriptor(x, x.shape, x.stride(), [1, 1, rows, BLOCK_D])
+        return x.transpose(0, 1)[None]
+    if contiguous:  # a view's strides are regular, also where a size is 1
+        return x.view((1,) * (4 - x.dim()) + x.shape)
+    return x[(None,) * (4 - x.dim())]
 
 
 def _visible(q, k, v, window):
@@ -290,21 +268,18 @@ def _refusals(
         yield ValueError(f"q {(*q.shape,)}, k {(*k.shape,)}; allowed: [B, H, 1 to 64, {D}]")
     if not packed and not decode and (not q.dim() == k.dim() in (2, 3, 4) or q.shape[-1] != D):
         yield ValueError(f"q {(*q.shape,)}, k {(*k.shape,)}; allowed: 2 to 4 sizes, the last {D}")
+    H, Hkv = [1, *q.shape][-2 if packed else -3], [1, *k.shape][-2 if packed else -3]
     if packed:
-        H, Hkv, wanted = q.shape[1], k.shape[1], (len(k), k.shape[1] if grouped else q.shape[1], D)
+        wanted = (len(k), Hkv if grouped else H, D)
     else:
-        H, Hkv = [1, *q.shape][-3], [1, *k.shape][-3]
-        wanted = (*q.shape[:-3], Hkv, k.shape[-2], D)[-q.dim() :]
-    if not packed and not grouped:
-        wanted = (*q.shape[:-2], k.shape[-2], D)
+        wanted = (*q.shape[:-3], *k.shape[-3:-1], D) if grouped else (*q.shape[:-2], k.shape[-2], D)
     if paged:
         wanted = len(k), *wanted[1:]
     if not k.shape == v.shape == wanted:
         yield ValueError(f"k {(*k.shape,)}, v {(*v.shape,)}; allowed with this q: {wanted}")
-    if float8 and any(y % 2 for x in (k, v) for y in (D, x.data_ptr(), *x.stride()[:3])):
-        yield ValueError(f"k {k.stride()}, v {v.stride()}; allowed: even strides but the last")
-    if float8 and not k.stride(3) == v.stride(3) == 1:
-        yield ValueError(f"k {k.stride()}, v {v.stride()}; allowed: columns side by side")
+    odd = [y for x in (k, v) for y in (D, x.data_ptr(), *x.stride()[:3]) if y % 2]
+    if float8 and (odd or not k.stride(3) == v.stride(3) == 1):
+        yield ValueError(f"k {k.stride()}, v {v.stride()}; allowed: even strides, the last 1")
     if grouped and H % Hkv:
         yield ValueError(f"q has {H} heads and k {Hkv}; allowed: a multiple of k's")
     if not decode and max(q.numel(), k.numel()) // D >= 2**31:
@@ -322,18 +297,15 @@ def _refusals(
         sizes = (1, B), (1, H), (1, M), (k.shape[-2],)
         if len(found) != 4 or not all(x in y for x, y in zip(found, sizes, strict=True)):
             yield ValueError(f"bias has shape {found}; allowed: [B or 1, H or 1, M or 1, N]")
-    if packed and (cu_seqlens_q.shape != cu_seqlens_k.shape or cu_seqlens_q.dim() != 1):
-        yield ValueError("cu_seqlens_q, cu_seqlens_k: allowed: [sequences + 1], both")
-    if packed and len(cu_seqlens_q) < 2:
-        yield ValueError("cu_seqlens_q, cu_seqlens_k: allowed: [sequences + 1], of one or more")
+    for x in (cu_seqlens_q, cu_seqlens_k) if packed else ():
+        if x.shape != cu_seqlens_q.shape or x.dim() != 1 or len(x) < 2:
+            yield ValueError("cu_seqlens_q, cu_seqlens_k: allowed: [sequences + 1], both")
     if paged and k.shape[2] & (k.shape[2] - 1):
         yield ValueError(f"pages have {k.shape[2]} keys; allowed: a power of two")
     if paged and (page_table.dim() != 2 or len(page_table) != len(q)):
         yield ValueError(f"page_table has shape {(*page_table.shape,)}; allowed: [B, pages]")
     if decode:
-        capacity = k.shape[2]
-        if paged:
-            capacity *= page_table.shape[1]
+        capacity = k.shape[2] * page_table.shape[1] if paged else k.shape[2]
         if capacity > 2**30:
             yield ValueError(f"a sequence has room for {capacity} keys; allowed: 2^30")
         if max_seqlen is not None and not (type(max_seqlen) is int and 1 <= max_seqlen <= capacity):
@@ -365,6 +337,7 @@ def main():
     else:
         q, k, v = (torch.randn(*x, D).half() for x in ((4, 200), (Hkv, 333), (Hkv, 333)))
     options = {
+        "scale": 0.1,
         "window": (100, 30),
         "softcap": 2.0,
         "sinks": torch.randn(4, requires_grad=backward),
@@ -391,32 +364,27 @@ def main():
     def ours(q, k, v):
         if decode:
             k, v = k_cache, v_cache
-        if not packed and not return_lse:
-            return attention(q, k, v, **options)
         if packed:
             q, k, v = (x.transpose(0, 1) for x in (q, k, v))
-        out = attention(q, k, v, **options)
         if return_lse:
-            out, lse = out
+            out, lse = attention(q, k, v, **options)
+            if packed:
+                out = out.transpose(0, 1)
+            return torch.cat([out, lse[..., None]], -1)
         if packed:
-            out = out.transpose(0, 1)
-        if return_lse:
-            out = torch.cat([out, lse[..., None]], -1)
-        return out
+            return attention(q, k, v, **options).transpose(0, 1)
+        return attention(q, k, v, **options)
 
     def eager(q, k, v):  # [4, M, D], [Hkv, N, D] twice
         if packed and q.shape[1] == 200:
-            parts = (
-                eager(q[:, :77], k[:, :150], v[:, :150]),
-                eager(q[:, 77:], k[:, 150:], v[:, 150:]),
-            )
-            return torch.cat(parts, 1)
+            parts = ((q[:, :77], k[:, :150], v[:, :150]), (q[:, 77:], k[:, 150:], v[:, 150:]))
+            return torch.cat([eager(*x) for x in parts], 1)
         if decode and q.dim() == 4:
             lengths = enumerate(options["cache_seqlens"])
             return torch.stack([eager(q[i], k[i, :, :n], v[i, :, :n]) for i, n in lengths])
         if grouped:
             k, v = (x.repeat_interleave(2, 0) for x in (k, v))
-        scores = q @ k.mT * D**-0.5
+        scores = q @ k.mT * options["scale"]
         if hides or decode:  # how far a key lies behind the query's own
             behind = torch.arange(-q.shape[1], 0)[:, None] - torch.arange(-k.shape[1], 0)
         if softcap is not None:

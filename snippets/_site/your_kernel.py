@@ -43,7 +43,8 @@ GPUS = {  # generation → compute capabilities
     "sm_90": ((9, 0),),
     "sm_100": ((10, 0),),
 }
-MADE_BY = ("fold.py", "your_kernel.py", "host_side.py")
+CARDS = ("A100, A30", "RTX 30, 40, 50; L4, L40", "H100, H200", "B200")
+MADE_BY = ("fold.py", "fold_words.py", "your_kernel.py", "host_side.py")
 WIDTHS = (64, 128, 256)
 
 
@@ -107,37 +108,24 @@ class Ticks:
         """The file's name, without its end."""
         return "_".join([*(self.on or ["plain"]), f"d{self.D}", self.gpu])
 
-    @property
-    def command(self) -> str:
-        """What folds the file."""
-        asked = [f"{name.upper()}=1" for name in self.on]
-        return " ".join(["make your-kernel", *asked, f"D={self.D}", f"GPU={self.gpu}"])
 
-
-# What the page calls them.
-LABELS = {
-    "causal": "causal",
-    "window": "sliding window",
-    "sinks": "sinks",
-    "packed": "packed sequences",
-    "softcap": "soft cap",
-    "bias": "bias",
-    "grouped": "grouped heads",
-    "lse": "log-sum-exp",
-    "contiguous": "contiguous tensors only",
-    "backward": "backward",
-    "paged": "paged cache",
-    "float8": "float8 cache",
-    "same_bits": "same bits in every batch",
-}
-CARDS = {
-    "sm_80": "A100, A30",
-    "sm_89": "RTX 30, 40, 50; L4, L40",
-    "sm_90": "H100, H200",
-    "sm_100": "B200",
+# Tick → what the page calls it, what comments call it.
+FEATURES = {
+    "causal": ("causal", "causal"),
+    "window": ("sliding window", "window windows"),
+    "sinks": ("sinks", "sink sinks"),
+    "packed": ("packed sequences", "packed Packed packing"),
+    "softcap": ("soft cap", "softcap cap"),
+    "bias": ("bias", "bias"),
+    "grouped": ("grouped heads", "groups"),
+    "lse": ("log-sum-exp", ""),
+    "contiguous": ("contiguous tensors only", ""),
+    "backward": ("backward", ""),
+    "paged": ("paged cache", "page pages paged page_table"),
+    "float8": ("float8 cache", "float8 float8_e4m3fn"),
+    "same_bits": ("same bits in every batch", "batch-invariant"),
 }
 PLACE = "<!-- popular kernels -->"
-FEATURES = [x.name for x in fields(Ticks) if x.type == "bool"]
 # What people ask for, by its name.
 POPULAR = {
     "Llama 3, Qwen 3, Mistral: prefill": "causal grouped",
@@ -206,7 +194,8 @@ def choice(ticks: Ticks, source: str) -> Choice:
         "k_scale": ticks.float8, "v_scale": ticks.float8,
     }  # fmt: skip
     known: dict[str, object] = {name: SOME if there else None for name, there in options.items()}
-    known |= {x: getattr(ticks, x) for x in FEATURES if x not in {*known, "lse"}}
+    ticked = {x: getattr(ticks, x) for x in (*FEATURES, "decode")}
+    known |= {x: there for x, there in ticked.items() if x not in {*known, "lse"}}
     known |= {"max_seqlen": None} if not ticks.decode else {}
     known |= {
         "align": "bottom_right",
@@ -221,14 +210,8 @@ def choice(ticks: Ticks, source: str) -> Choice:
         "fp8": ticks.float8,
         "num_splits": 0,
     }
-    words = {
-        "window": ("window", "windows"), "sinks": ("sink", "sinks"), "bias": ("bias",),
-        "packed": ("packed", "Packed", "packing"), "softcap": ("soft cap", "softcap"),
-        "causal": ("causal",), "grouped": ("groups",),
-        "paged": ("page", "pages", "paged", "page_table"), "float8": ("float8", "float8_e4m3fn"),
-        "same_bits": ("batch-invariant",),
-    }  # fmt: skip
-    gone = [word for name in words if not getattr(ticks, name) for word in words[name]]
+    off = [words for name, (_, words) in FEATURES.items() if not getattr(ticks, name)]
+    gone = " ".join(off).split()
     if not (ticks.lse or ticks.backward or ticks.decode):
         gone.append("logsumexp")
     facts = {"D": ticks.D, "BLOCK_D": _width(ticks)}
@@ -329,16 +312,13 @@ def _constants(ticks: Ticks) -> str:
     if not ticks.backward:
         return ""
     keys, queries = _tiles(ticks)
-    lines = [
-        f"KEYS_M, KEYS_N, KEYS_WARPS, KEYS_STAGES = {_sizes(keys)}  # for dK and dV",
-        f"QUERIES_M, QUERIES_N, QUERIES_WARPS, QUERIES_STAGES = {_sizes(queries)}  # for dQ",
-        "AT_ONCE = 256  # programs that start at one time, about",
-    ]
-    if keys.maxnreg:
-        lines.append(
-            f"KEYS_REGISTERS = {keys.maxnreg}  # of a thread at most: more run at one time"
-        )
-    return "".join(f"{x}\n" for x in lines)
+    registers = f"KEYS_REGISTERS = {keys.maxnreg}  # of a thread at most: more run at one time\n"
+    return (
+        f"KEYS_M, KEYS_N, KEYS_WARPS, KEYS_STAGES = {_sizes(keys)}  # for dK and dV\n"
+        f"QUERIES_M, QUERIES_N, QUERIES_WARPS, QUERIES_STAGES = {_sizes(queries)}  # for dQ\n"
+        "AT_ONCE = 256  # programs that start at one time, about\n"
+        f"{registers * bool(keys.maxnreg)}"
+    )
 
 
 def _sizes(tile: Any) -> str:
@@ -380,13 +360,14 @@ def _tables(path: Path, *names: str) -> dict[str, Any]:
 
 def _docstring(ticks: Ticks) -> str:
     both = "forward and backward" if ticks.backward else "forward"
-    named = [LABELS[x] for x in ticks.on if x not in ("backward", "decode")]
+    named = [FEATURES[x][0] for x in ticks.on if x not in ("backward", "decode")]
     what = ", ".join(named) or ("" if ticks.decode else "no mask")
+    asked = [f"{name.upper()}=1" for name in ticks.on] + [f"D={ticks.D}", f"GPU={ticks.gpu}"]
     parts = (
         f"Attention, {'decoding' if ticks.decode else both}{f': {what}' * bool(what)}.",
         f"For {ticks.D} columns, float16 or bfloat16, on {ticks.gpu}. Run it alone: it checks "
         "itself against PyTorch, on a CPU too. Needs torch >= 2.11 and triton >= 3.6. Made from "
-        f"*Attention, Measured*, MIT license, by {ticks.command}",
+        f"*Attention, Measured*, MIT license, by make your-kernel {' '.join(asked)}",
     )
     return "\n\n".join(textwrap.fill(x, 97, break_on_hyphens=False) for x in parts) + "\n"
 
@@ -404,12 +385,13 @@ def source(ticks: Ticks) -> str:
     names = own[own.index("def _refusals(") : own.index("):", own.index("def _refusals("))]
     names = " ".join(names.partition("(")[2].split()).rstrip(",")
     start = own.index("    ", own.index("\n):  # fmt: skip\n", own.index(f"def {inside}(")))
-    middle = ""
     if ticks.decode:
         text = text.replace("PAGE > 0", str(ticks.paged))
         names = names.replace("k, v,", "k_cache, v_cache,")
         middle = text[text.index("START_TILES = 1") : text.index("def _layout(")]
-    elif ticks.contiguous and ticks.tma:  # q comes in by pointers, k and v by TMA: two functions
+    else:
+        middle = text[text.index("def _descriptor(") : text.index("def _strides(")]
+    if ticks.contiguous and ticks.tma:  # q comes in by pointers, k and v by TMA: two functions
         first = text.index("@triton.jit\ndef _load_rows(")
         rows = text[first : text.index("@triton.jit\ndef _load_b")]
         bare = re.sub("    x,  # .*", "    x,", rows)
@@ -418,7 +400,7 @@ def source(ticks: Ticks) -> str:
     if ticks.backward:
         tuples = "from collections import namedtuple\n"
         text = text.replace(tuples, f"{tuples}from typing import Any, NamedTuple\n")
-        middle = _backward_kernels()
+        middle += _backward_kernels()
     launcher = text.index(f"def {name}(")
     body = text.index('    """\n', text.index("    Raises:", launcher)) + 8
     end = text.index('\n\nif __name__ == "__main__":\n    raise')
@@ -454,23 +436,35 @@ def made(ticks: Ticks) -> str:
 
 def formatted(text: str) -> str:
     """A file as ruff lays it out; what has become short enough stands on one line."""
-    text = re.sub(
-        r"^( *)([^\n#]*\()\n((?:(?!\n\n)[^#])*?)\n *(\)+:?)  # fmt: skip$",
-        _on_one_line,
-        text,
-        flags=re.MULTILINE,
-    )
     text = re.sub(r"^( *for [^#\n]*:)  # fmt: skip$", r"\1", text, flags=re.MULTILINE)
-    ruff = [sys.executable, "-m", "ruff", "format", "--stdin-filename", str(SOURCE), "-"]
-    ruff += ["--config", "format.skip-magic-trailing-comma=true"]
-    done = subprocess.run(ruff, input=text, capture_output=True, text=True, cwd=ROOT, check=True)
+    text = re.sub(r"\s*\):  # fmt: skip$", "\n):  # fmt: skip", text, flags=re.MULTILINE)
+    listed = r"^( *)([^\n#]*\()\n((?:.*,(?:  # .*)?\n)*?.*,(?:  # .*)?)\s*(\)+:?)  # fmt: skip$"
+    text = re.sub(listed, _filled, text, flags=re.MULTILINE)
+    text = _ruff("check", "--fix", "--select=F401", text)  # imports that nobody needs
+    return _ruff("format", "--config=format.skip-magic-trailing-comma=true", text)
+
+
+def _ruff(*options: str) -> str:
+    """What ruff makes of a text, the last of these."""
+    *words, text = options
+    command = [sys.executable, "-m", "ruff", *words, "--stdin-filename", str(SOURCE), "-"]
+    done = subprocess.run(command, input=text, capture_output=True, text=True, cwd=ROOT, check=True)
     return done.stdout
 
 
-def _on_one_line(found: re.Match[str]) -> str:
+def _filled(found: re.Match[str]) -> str:
+    """What stands in parentheses, on as few lines as it needs."""
     indent, head, inside, end = found.groups()
-    line = indent + head + re.sub(r"\s+", " ", inside.strip().rstrip(",")) + end
-    return line if len(line) <= 100 else found[0]
+    items = " ".join(inside.split()).rstrip(",")
+    if "#" not in inside and len(line := indent + head + items + end) <= 100:
+        return line
+    rows: list[str] = []
+    for row in inside.splitlines():
+        if rows and "#" not in rows[-1] + row and len(rows[-1]) + len(row.strip()) < 100:
+            rows[-1] += f" {row.strip()}"
+        else:
+            rows.append(row)
+    return "\n".join([indent + head, *rows, f"{indent}{end}  # fmt: skip"])
 
 
 def asked(words: Sequence[str]) -> Ticks:
@@ -481,7 +475,7 @@ def asked(words: Sequence[str]) -> Ticks:
         given["D" if name == "d" else name] = int(value) if name == "d" else value or True
     unknown = given.keys() - {x.name for x in fields(Ticks)}
     if unknown:
-        raise UnknownChoice(f"{', '.join(unknown)}: one of {', '.join(FEATURES)}, D, GPU is meant")
+        raise UnknownChoice(f"{', '.join(unknown)}: one of {', '.join(FEATURES)}, decode, D, GPU")
     return Ticks(**given)
 
 
@@ -512,11 +506,11 @@ def add(files: Files, config: MkDocsConfig) -> None:
             pieces = json.dumps(listings.colored(text), ensure_ascii=False)
             files.append(File.generated(config, f"your_kernel/{ticks.name}.json", content=pieces))
     data = {
-        "features": LABELS,
+        "features": {name: label for name, (label, _) in FEATURES.items()},
         "uses": USES,
         "excluded": EXCLUDED,
         "D": WIDTHS,
-        "gpus": CARDS,
+        "gpus": dict(zip(GPUS, CARDS, strict=True)),
         "files": listed,
     }
     text = json.dumps(data, ensure_ascii=False)

@@ -33,9 +33,7 @@ COMPARISONS: dict[type, Callable[[Any, Any], Any]] = {
     cst.GreaterThan: operator.gt, cst.GreaterThanEqual: operator.ge,
 }  # fmt: skip
 # Parts of a node that are neither code nor a use of a name.
-QUIET = re.compile(
-    "whitespace|comma|equal|[lr]par|lines|header|footer|semicolon|[lr]bra|keyword|attr"
-)
+QUIET = re.compile("whitespace|comma|equal|[lr]par|lines|header|footer|keyword|attr")
 # A function with one of these does something, beside returning a value.
 HARMS = re.compile(r"\b(raise|yield|print|global|set_\w+|store|atomic_\w+|gdc_\w+)\b|\]\(|\] = ")
 Parameter = tuple[str, str]  # function → its parameter, or named tuple → its field
@@ -235,8 +233,8 @@ class _Round:
         tree = self.tree.with_changes(body=body)
         gone = self._gone(tree)
         tree = rebuilt(tree, functools.partial(self._without, gone))
-        tree = _narrowed(tree.with_changes(body=[self._alive(x) for x in tree.body]))
-        return self._reachable(tree), self.known
+        body = [self._alive(x) if isinstance(x, cst.FunctionDef) else x for x in tree.body]
+        return self._reachable(_narrowed(tree.with_changes(body=body))), self.known
 
     # What is known.
 
@@ -496,8 +494,6 @@ class _Round:
 
     def _alive(self, function: Any) -> Any:
         """A function without assignments that nobody reads."""
-        if not isinstance(function, cst.FunctionDef):
-            return function
         inner = (x for x in walk(function.body) if isinstance(x, (cst.FunctionDef, cst.Lambda)))
         self.closed = {name for x in inner for name in loads(x)}  # read at any time
         return function.with_changes(body=self._live_block(function.body, frozenset())[0])
@@ -518,11 +514,9 @@ class _Round:
                 other, instead = self._live(other, live) if other else (None, live)
                 node = node.with_changes(body=body, orelse=other)
                 return node, loads(test) | before | instead
-            case cst.Else():
+            case cst.Else() | cst.With():
                 body, live = self._live_block(node.body, live)
-                return node.with_changes(body=body), live
-            case cst.With(items=items):
-                body, live = self._live_block(node.body, live)
+                items = getattr(node, "items", ())
                 return node.with_changes(body=body), live.union(*map(loads, items))
             case cst.For() | cst.While():
                 turns = isinstance(node, cst.For)

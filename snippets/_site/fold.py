@@ -4,9 +4,9 @@ Each round walks through every function in its order and knows what names are: l
 caller says of the launcher's names, and what every call of a kernel's function gives a parameter.
 It folds `if`, the ternary, `and`, `or`, `not`, comparisons and `is None`; then drops what nobody
 reads: assignments, parameters with their arguments, fields of named tuples, parts of what a
-function returns, definitions and imports; until nothing changes. What it does not know it leaves.
-A number that a kernel is given when it runs is never put in, and a dimension keeps its name.
-Comments stay, without the clauses that name what is gone.
+function returns, and definitions; until nothing changes. What it does not know it leaves. A number
+that a kernel is given when it runs is never put in, and a dimension keeps its name. Comments stay,
+without the clauses that name what is gone (`fold_words`).
 """
 
 from __future__ import annotations
@@ -33,9 +33,7 @@ COMPARISONS: dict[type, Callable[[Any, Any], Any]] = {
     cst.GreaterThan: operator.gt, cst.GreaterThanEqual: operator.ge,
 }  # fmt: skip
 # Parts of a node that are neither code nor a use of a name.
-QUIET = re.compile(
-    "whitespace|comma|equal|[lr]par|lines|header|footer|semicolon|[lr]bra|keyword|attr"
-)
+QUIET = re.compile("whitespace|comma|equal|[lr]par|lines|header|footer|keyword|attr")
 # A function with one of these does something, beside returning a value.
 HARMS = re.compile(r"\b(raise|yield|print|global|set_\w+|store|atomic_\w+|gdc_\w+)\b|\]\(|\] = ")
 Parameter = tuple[str, str]  # function → its parameter, or named tuple → its field
@@ -53,7 +51,7 @@ class Choice:
 
 
 def fold(source: str, choice: Choice) -> str:
-    """The file that holds just what was chosen. ruff formats it."""
+    """The file that holds just what was chosen. ruff formats it, and takes unused imports."""
     for old, new in choice.texts:
         if source.count(old) != 1:
             raise ValueError(f"{source.count(old)} times, and not once: {old}")
@@ -235,8 +233,8 @@ class _Round:
         tree = self.tree.with_changes(body=body)
         gone = self._gone(tree)
         tree = rebuilt(tree, functools.partial(self._without, gone))
-        tree = _narrowed(tree.with_changes(body=[self._alive(x) for x in tree.body]))
-        return self._reachable(tree), self.known
+        body = [self._alive(x) if isinstance(x, cst.FunctionDef) else x for x in tree.body]
+        return self._reachable(_narrowed(tree.with_changes(body=body))), self.known
 
     # What is known.
 
@@ -496,8 +494,6 @@ class _Round:
 
     def _alive(self, function: Any) -> Any:
         """A function without assignments that nobody reads."""
-        if not isinstance(function, cst.FunctionDef):
-            return function
         inner = (x for x in walk(function.body) if isinstance(x, (cst.FunctionDef, cst.Lambda)))
         self.closed = {name for x in inner for name in loads(x)}  # read at any time
         return function.with_changes(body=self._live_block(function.body, frozenset())[0])
@@ -518,11 +514,9 @@ class _Round:
                 other, instead = self._live(other, live) if other else (None, live)
                 node = node.with_changes(body=body, orelse=other)
                 return node, loads(test) | before | instead
-            case cst.Else():
+            case cst.Else() | cst.With():
                 body, live = self._live_block(node.body, live)
-                return node.with_changes(body=body), live
-            case cst.With(items=items):
-                body, live = self._live_block(node.body, live)
+                items = getattr(node, "items", ())
                 return node.with_changes(body=body), live.union(*map(loads, items))
             case cst.For() | cst.While():
                 turns = isinstance(node, cst.For)

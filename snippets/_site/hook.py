@@ -5,7 +5,7 @@
 - `named_numbers` fills in the numbers that a page names, `includes` shows whole functions;
 - `formulas`, `tables`, `glossary`, `reference`, `moved` and `html_fixes` change the HTML,
   `stale`, `unmeasured` and `mistakes_table` add what is known only at build;
-- `your_kernel` folds kernels to what readers need (`fold`, `host_side`), and
+- `your_kernel` folds kernels to what readers need (`fold`, `fold_words`, `host_side`), and
   publishes the files;
 - `playground`, with `kernels` and `exercises`, gives each listing of a kernel a way to run it;
 - `about` and `cards` say how long a page is, when it was measured and what a link to it shows;

@@ -55,9 +55,7 @@ def _gradients(
     else:  # rows begin at multiples of 16 bytes, as TMA needs
         tiles, tiles_k, size = triton.cdiv(M, QUERIES_M), triton.cdiv(N, KEYS_N), -(-M // 4) * 4
     sums = q.new_empty((2, B * H, size), dtype=torch.float32)
-    if not packed:
-        sums = sums[..., :M]
-    lse_log2, delta = sums  # the logsumexp times log2(e), and Δ
+    lse_log2, delta = sums[..., : size if packed else M]  # the logsumexp times log2(e), and Δ
     sizes = shape if packed else (B, Hkv, N, D)
     # packed, what no query of a sequence sees stays 0
     grad_k, grad_v = (
@@ -103,9 +101,8 @@ def _gradients(
     if window is not None and not packed:  # the keys that no query sees have zeros
         outside = 0, 0, begin, 0
         grad_k, grad_v = (torch.nn.functional.pad(x, outside) for x in (grad_k, grad_v))
-    if sinks is not None:
-        return grad_q, grad_k.view(shape), grad_v.view(shape), grad_sinks.sum((0, 2))
-    return grad_q, grad_k.view(shape), grad_v.view(shape)
+    found = grad_q, grad_k.view(shape), grad_v.view(shape)
+    return found if sinks is None else (*found, grad_sinks.sum((0, 2)))
 
 
 def _together(heads, tiles):
@@ -323,7 +320,7 @@ def _refusals(
     if softcap is not None and not 2.0**-20 <= float(softcap) <= 2.0**20:
         yield ValueError(f"softcap is {softcap!r:.40}; allowed: 2^-20 to 2^20")
     gpu = torch.cuda.get_device_capability(q.device) if q.is_cuda else q.device.type
-    if gpu not in ((*GPUS, "cpu") if UPCAST.value else GPUS) or torch.version.hip:
+    if gpu not in ((*GPUS, "cpu") if INTERPRETED else GPUS) or torch.version.hip:
         yield ValueError(f"q is on {gpu}; allowed: {GPUS}, or a CPU with TRITON_INTERPRET=1")
 
 
@@ -385,18 +382,15 @@ def main():
         if grouped:
             k, v = (x.repeat_interleave(2, 0) for x in (k, v))
         scores = q @ k.mT * options["scale"]
-        if hides or decode:  # how far a key lies behind the query's own
-            behind = torch.arange(-q.shape[1], 0)[:, None] - torch.arange(-k.shape[1], 0)
         if softcap is not None:
             scores = 2 * (scores / 2).tanh()
         if bias is not None:
             scores = scores + options["bias"][0]
-        if causal or decode:
-            scores = scores.masked_fill(behind < 0, float("-inf"))
+        if hides or decode:  # how far a key lies behind the query's own
+            behind = torch.arange(-q.shape[1], 0)[:, None] - torch.arange(-k.shape[1], 0)
+            scores = scores.masked_fill(behind < (0 if causal or decode else -30), float("-inf"))
         if window is not None:
             scores = scores.masked_fill(behind > 100, float("-inf"))
-        if window is not None and not causal and not decode:
-            scores = scores.masked_fill(behind < -30, float("-inf"))
         if sinks is not None:
             sink = options["sinks"].to(q.dtype)[:, None, None].expand(4, q.shape[1], 1)
             scores = torch.cat([scores, sink], -1)

@@ -44,6 +44,7 @@ GPUS = {  # generation → compute capabilities
     "sm_100": ((10, 0),),
 }
 CARDS = ("A100, A30", "RTX 30, 40, 50; L4, L40", "H100, H200", "B200")
+TMA = ("sm_90", "sm_100")  # keys and values may come in by it
 MADE_BY = ("fold.py", "fold_words.py", "your_kernel.py", "host_side.py")
 WIDTHS = (64, 128, 256)
 
@@ -55,10 +56,6 @@ USES = (
     ("window", "sinks", "grouped", "lse", "paged", "float8", "same_bits"),
 )  # fmt: skip
 EXCLUDED = (("packed", "bias"), ("packed", "contiguous"), ("bias", "backward"), ("float8", "sm_80"))
-
-
-class UnknownChoice(UnknownName):
-    """No such choice, or two that exclude each other."""
 
 
 @dataclass(frozen=True)
@@ -85,23 +82,18 @@ class Ticks:
     def __post_init__(self) -> None:
         for names in EXCLUDED:
             if {*names} <= {*self.on, self.gpu}:
-                raise UnknownChoice(f"{names[0]} goes without {names[1]}")
+                raise UnknownName(f"{names[0]} goes without {names[1]}")
         if other := {*self.on} - {*USES[self.decode], "decode"}:
             with_it = "without" if self.decode else "with"
-            raise UnknownChoice(f"{', '.join(sorted(other))}: {with_it} decode only")
+            raise UnknownName(f"{', '.join(sorted(other))}: {with_it} decode only")
         if self.D % 8 or not 16 <= self.D <= 256 or self.gpu not in GPUS:
             known = f"D 16 to 256 in steps of 8; GPU {', '.join(GPUS)}"
-            raise UnknownChoice(f"D {self.D} on {self.gpu}; allowed: {known}")
+            raise UnknownName(f"D {self.D} on {self.gpu}; allowed: {known}")
 
     @property
     def on(self) -> list[str]:
         """The features that are ticked."""
         return [x.name for x in fields(self) if getattr(self, x.name) is True]
-
-    @property
-    def tma(self) -> bool:
-        """Whether keys and values may come in by TMA."""
-        return self.gpu in ("sm_90", "sm_100")
 
     @property
     def name(self) -> str:
@@ -153,7 +145,7 @@ def cover(decode: bool) -> Iterator[Ticks]:
     values |= {"D": WIDTHS, "gpu": tuple(GPUS)}
     every = []
     for chosen in itertools.product(*values.values()):
-        with contextlib.suppress(UnknownChoice):
+        with contextlib.suppress(UnknownName):
             every.append(Ticks(decode=decode, **dict(zip(values, chosen, strict=True))))
     some = random.Random(0).sample(every, min(500, len(every)))
     pairs = {x: {*itertools.combinations([(y, getattr(x, y)) for y in values], 2)} for x in some}
@@ -198,46 +190,25 @@ def choice(ticks: Ticks, source: str) -> Choice:
     known |= {x: there for x, there in ticked.items() if x not in {*known, "lse"}}
     known |= {"max_seqlen": None} if not ticks.decode else {}
     known |= {
-        "align": "bottom_right",
-        "return_lse": ticks.lse,
-        "keep_lse": ticks.lse or ticks.backward,
-        "hopper": ticks.tma,
-        "hides": ticks.causal or ticks.window,
+        "align": "bottom_right", "return_lse": ticks.lse, "keep_lse": ticks.lse or ticks.backward,
+        "hopper": ticks.gpu in TMA, "hides": ticks.causal or ticks.window,
         "specialized": not ticks.decode and _specialized(ticks),
         "keep": ticks.backward and _tiles(ticks)[1].KEEP,
-        "batch_invariant": ticks.same_bits,
-        "invariant": ticks.same_bits,
-        "fp8": ticks.float8,
-        "num_splits": 0,
-    }
+        "batch_invariant": ticks.same_bits, "invariant": ticks.same_bits,
+        "fp8": ticks.float8, "num_splits": 0,
+    }  # fmt: skip
     off = [words for name, (_, words) in FEATURES.items() if not getattr(ticks, name)]
     gone = " ".join(off).split()
     if not (ticks.lse or ticks.backward or ticks.decode):
         gone.append("logsumexp")
-    facts = {"D": ticks.D, "BLOCK_D": _width(ticks)}
-    texts = (
-        *_same_texts(ticks, source),
-        *(_decode_texts if ticks.decode else _texts)(ticks, source),
-    )
-    return Choice("attention", known, facts, texts, ("gfx942", "7.5", "`invariant`", *gone))
-
-
-def _width(ticks: Ticks) -> int:
-    return 1 << (ticks.D - 1).bit_length()
+    facts = {"D": ticks.D, "BLOCK_D": 1 << (ticks.D - 1).bit_length()}
+    texts = (_decode_texts if ticks.decode else _texts)(ticks, source)
+    return Choice("attention", known, facts, (*texts,), ("gfx942", "7.5", "`invariant`", *gone))
 
 
 def _specialized(ticks: Ticks) -> bool:
     """Whether one warp loads while the others compute: where a loop has no branch."""
     return not ({"causal", "window"} & {*ticks.on}) and _tile(ticks).warp_specialize
-
-
-def _same_texts(ticks: Ticks, source: str) -> Iterator[tuple[str, str]]:
-    """What a file narrows, beyond the complete kernel: old, new."""
-    start = source.index("INTERPRETED = ")
-    interpreted = source[start : source.index("\n", source.index("UPCAST = ")) + 1]
-    upcast = "UPCAST = tl.constexpr(triton.knobs.runtime.interpret)"
-    yield interpreted, f"{upcast}  # the interpreter has no bfloat16\n"
-    yield "from 2^-64 to 2^64", "from 2^-64 to 1"
 
 
 def _decode_texts(ticks: Ticks, source: str) -> Iterator[tuple[str, str]]:
@@ -248,6 +219,7 @@ def _decode_texts(ticks: Ticks, source: str) -> Iterator[tuple[str, str]]:
     start, end = source.index("# Largest D that a row"), source.index("# Instead, in 16 bits")
     head = f"D = {ticks.D}  # columns\nGPUS = {GPUS[ticks.gpu]}  # compute capabilities\n"
     yield source[start:end], f"{head}TILE = Tile{(*tile,)[:3]}\n"
+    yield "from 2^-64 to 2^64", "from 2^-64 to 1"
     yield 'ROWS = {"16 bits": 64, "float32": 16}', "ROWS = 64"
     yield '    kind = "float32" if dtype == torch.float32 else "16 bits"\n', ""
     yield "ROWS[kind]", "ROWS"
@@ -277,14 +249,15 @@ def _texts(ticks: Ticks, source: str) -> Iterator[tuple[str, str]]:
         table,
         "# Queries of a program, keys of an iteration, warps, iterations that load at once.\n"
         "BLOCK_M, BLOCK_N, NUM_WARPS, NUM_STAGES = "
-        f"{_sizes(tile)}  # {fit}\n{_constants(ticks)}"
+        f"{_sizes(tile)}  # {fit}\n{_constants(ticks) if ticks.backward else ''}"
         "# Columns, the next power of two, compute capabilities that it is for.\n"
-        f"D, BLOCK_D, GPUS = {D}, {_width(ticks)}, {GPUS[gpu]}\n\n\n",
+        f"D, BLOCK_D, GPUS = {D}, {1 << (D - 1).bit_length()}, {GPUS[gpu]}\n\n\n",
     )
     yield (
         "as flash_attention computes it, with the masks and terms that models add",
         f"on tensor cores{', differentiable once' * ticks.backward}; no M × N matrix ever exists",
     )
+    yield "from 2^-64 to 2^64", "from 2^-64 to 1"
     kinds = "float16, bfloat16 or float32 (on CUDA cores)"
     yield f"{kinds}; D 16 to 256 in steps of 8;", f"float16 or bfloat16; D {D};"
     if not _specialized(ticks):
@@ -295,7 +268,7 @@ def _texts(ticks: Ticks, source: str) -> Iterator[tuple[str, str]]:
     if ticks.backward and not _tiles(ticks)[0].maxnreg:
         yield ", maxnreg=KEYS_REGISTERS", ""
     here, there = "descriptors of [B, Hkv, N, D]", "pointers to the first element"
-    if not ticks.tma:
+    if ticks.gpu not in TMA:
         yield f"k and v: {here}, or {there}", there
         yield "# TMA: descriptor of [B, H, rows, D]; otherwise pointer", "# pointer"
     elif ticks.contiguous:
@@ -309,8 +282,6 @@ def _texts(ticks: Ticks, source: str) -> Iterator[tuple[str, str]]:
 
 def _constants(ticks: Ticks) -> str:
     """The tiles of the backward, as a file names them."""
-    if not ticks.backward:
-        return ""
     keys, queries = _tiles(ticks)
     registers = f"KEYS_REGISTERS = {keys.maxnreg}  # of a thread at most: more run at one time\n"
     return (
@@ -391,7 +362,9 @@ def source(ticks: Ticks) -> str:
         middle = text[text.index("START_TILES = 1") : text.index("def _layout(")]
     else:
         middle = text[text.index("def _descriptor(") : text.index("def _strides(")]
-    if ticks.contiguous and ticks.tma:  # q comes in by pointers, k and v by TMA: two functions
+    if (
+        ticks.contiguous and ticks.gpu in TMA
+    ):  # q comes in by pointers, k and v by TMA: two functions
         first = text.index("@triton.jit\ndef _load_rows(")
         rows = text[first : text.index("@triton.jit\ndef _load_b")]
         bare = re.sub("    x,  # .*", "    x,", rows)
@@ -475,7 +448,7 @@ def asked(words: Sequence[str]) -> Ticks:
         given["D" if name == "d" else name] = int(value) if name == "d" else value or True
     unknown = given.keys() - {x.name for x in fields(Ticks)}
     if unknown:
-        raise UnknownChoice(f"{', '.join(unknown)}: one of {', '.join(FEATURES)}, decode, D, GPU")
+        raise UnknownName(f"{', '.join(unknown)}: one of {', '.join(FEATURES)}, decode, D, GPU")
     return Ticks(**given)
 
 
@@ -505,14 +478,9 @@ def add(files: Files, config: MkDocsConfig) -> None:
             files.append(File.generated(config, f"your_kernel/{ticks.name}.py", content=text))
             pieces = json.dumps(listings.colored(text), ensure_ascii=False)
             files.append(File.generated(config, f"your_kernel/{ticks.name}.json", content=pieces))
-    data = {
-        "features": {name: label for name, (label, _) in FEATURES.items()},
-        "uses": USES,
-        "excluded": EXCLUDED,
-        "D": WIDTHS,
-        "gpus": dict(zip(GPUS, CARDS, strict=True)),
-        "files": listed,
-    }
+    labels, cards = {x: label for x, (label, _) in FEATURES.items()}, zip(GPUS, CARDS, strict=True)
+    data: dict[str, object] = {"features": labels, "uses": USES, "excluded": EXCLUDED, "D": WIDTHS}
+    data |= {"gpus": dict(cards), "files": listed}
     text = json.dumps(data, ensure_ascii=False)
     files.append(File.generated(config, "your_kernel/files.json", content=text))
 

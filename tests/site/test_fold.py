@@ -44,6 +44,7 @@ def test_a_parameter_goes_with_its_arguments():
     assert '@triton.jit(do_not_specialize=["n"])' in text
 
 
+INSIDE = "def c():\n        return d\n\n    d = a\n    return c"
 LATER = "x = None\n    for c in a:\n        b += x or c\n        x = c\n    return b"
 
 
@@ -65,6 +66,7 @@ LATER = "x = None\n    for c in a:\n        b += x or c\n        x = c\n    retu
         ("for c in a:\n        d = c\n        if d:\n            flags = d\n    return b",
          "return b"),
         (LATER, LATER),
+        (INSIDE, INSIDE),
     ],
 )  # fmt: skip
 def test_what_is_known_is_put_in(code, left):

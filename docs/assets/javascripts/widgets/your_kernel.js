@@ -15,31 +15,27 @@ function checked(data) {
   return data;
 }
 
-/* Ticks that differ; another width or GPU counts as two, and another use as all. */
+/* Ticks that differ; another width or GPU counts as two, and another use as many. */
 function distance(file, choice) {
-  const other = file.on.filter((name) => name !== "decode" && !choice.on.has(name)).length;
-  const missing = [...choice.on].filter((name) => !file.on.includes(name)).length;
-  const use = file.on.includes("decode") !== Boolean(choice.use);
-  return 100 * use + other + missing + 2 * (file.D !== choice.D) + 2 * (file.gpu !== choice.gpu);
+  const differ = [...choice.on].filter((name) => !file.on.includes(name)).concat(file.on.filter((name) => !choice.on.has(name)));
+  return differ.length + 100 * differ.includes("decode") + 2 * (file.D !== choice.D) + 2 * (file.gpu !== choice.gpu);
 }
 
 function build(box, data) {
   const base = new URL(box.querySelector(".am-source").href);
   const labels = data.features;
-  const read = (text) => {
-    const parts = text.split(".");
-    return {
-      use: parts.includes("decode") ? "decode" : "",
-      on: new Set(parts.filter((part) => data.uses[Number(parts.includes("decode"))].includes(part))),
-      D: data.D.find((width) => parts.includes(String(width))) ?? 128,
-      gpu: parts.find((part) => part in data.gpus) ?? "sm_90",
-    };
+  const uses = { "": "training, prefill", decode: "decoding" };
+  const link = asked(CHOICE) ?? "";
+  const parts = (link.split(".").at(-1) in data.gpus ? link : FIRST).split(".");
+  const choice = {
+    D: data.D.find((width) => parts.includes(String(width))) ?? 128,
+    gpu: parts.at(-1),
   };
-  const ticks = ({ use, on }) => [...Object.keys(labels).filter((name) => on.has(name)), ...use ? [use] : []];
-  const written = (choice) => [...ticks(choice), choice.D, choice.gpu].join(".");
-  const parts = (asked(CHOICE) ?? "").split(".");
-  const known = parts.every((part) => part in labels || part === "decode" || part in data.gpus || data.D.includes(Number(part)));
-  const choice = read(known ? parts.join(".") : FIRST);
+  const offers = (use) => data.uses[Number(use === "decode")];
+  const fit = (use, names) => Object.assign(choice, {
+    use, on: new Set([...offers(use), ...use ? [use] : []].filter((name) => names.includes(name))),
+  });
+  fit(parts.includes("decode") ? "decode" : "", parts);
   const said = make("p", { className: "am-kernel-said", role: "status" });
   const links = make("p", { className: "am-kernel-links" });
   const listing = make("code");
@@ -72,7 +68,7 @@ function build(box, data) {
     const found = `${file.name}.py: ${file.lines} lines of code, rate not measured.`;
     const nearest = both ? `No file has ${one} with ${other}. The nearest:` : "Not published. The nearest:";
     said.textContent = exact ? found : `${nearest} ${found}`;
-    command.textContent = ["make your-kernel", ...ticks(choice).map((name) => `${name.toUpperCase()}=1`),
+    command.textContent = ["make your-kernel", ...[...choice.on].map((name) => `${name.toUpperCase()}=1`),
       `D=${choice.D}`, `GPU=${choice.gpu}`].join(" ");
     command.parentElement.hidden = Boolean(both);
     curl.textContent = `curl -O ${address}`;
@@ -85,7 +81,8 @@ function build(box, data) {
   }
 
   function changed() {
-    const text = written(choice);
+    fit(choice.use, [...choice.on]); // in order
+    const text = [...choice.on, choice.D, choice.gpu].join(".");
     remember({ [CHOICE]: text === FIRST ? "" : text });
     show();
   }
@@ -102,25 +99,23 @@ function build(box, data) {
 
   const group = (legend, options) => (
     make("fieldset", { className: "am-cards-choice" }, make("legend", { textContent: legend }), ...options));
+  const radios = (legend, key, values, set = (value) => { choice[key] = value; }) => group(legend, values.map(
+    ([value, label]) => option("radio", `am-${key}`, value, label, () => set(value))));
   const offered = make("div");
   function offer() {
-    offered.replaceChildren(group("What it does", data.uses[Number(choice.use === "decode")].map((name) => (
+    offered.replaceChildren(group("What it does", offers(choice.use).map((name) => (
       option("checkbox", "am-on", name, labels[name], (input) => choice.on[input.checked ? "add" : "delete"](name))
     ))));
   }
   offer();
-  const uses = { "": "training, prefill", decode: "decoding" };
   box.replaceChildren(
-    group("What it is for", Object.entries(uses).map(([use, label]) => option("radio", "am-use", use, label, () => {
-      choice.use = use;
-      choice.on = new Set([...choice.on].filter((name) => data.uses[Number(use === "decode")].includes(name)));
+    radios("What it is for", "use", Object.entries(uses), (use) => {
+      fit(use, [...choice.on, use]);
       offer();
-    }))),
+    }),
     offered,
-    group("Head dimension", data.D.map((width) => (
-      option("radio", "am-D", width, String(width), () => { choice.D = width; })))),
-    group("GPU", Object.entries(data.gpus).map(([gpu, label]) => (
-      option("radio", "am-gpu", gpu, label, () => { choice.gpu = gpu; })))),
+    radios("Head dimension", "D", data.D.map((width) => [width, String(width)])),
+    radios("GPU", "gpu", Object.entries(data.gpus)),
     said, links, colors,
     make("p", {}, "Get it: ", curl),
     make("p", {}, "Fold exactly this: ", command),

@@ -88,8 +88,8 @@ def _your_kernel(options: argparse.Namespace) -> int:
     ticks = your_kernel.asked(options.ticks)
     path = ROOT / f"my_{ticks.name}.py"
     path.write_text(your_kernel.made(ticks), "utf-8")
-    lines = your_kernel.code_lines(path.read_text("utf-8"))
-    console.print(f"{path.name}: {lines} lines of code", highlight=False)
+    lines, rate = your_kernel.code_lines(path.read_text("utf-8")), your_kernel.rate(ticks)[0]
+    console.print(f"{path.name}: {lines} lines of code, {rate}", highlight=False)
     return 0
 
 

@@ -27,6 +27,11 @@ from typing import Any, NamedTuple
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
+from snippets._lab.draw import units
+from snippets._lab.draw.fragment import raw_link
+from snippets._lab.draw.rows import moved, pick
+from snippets._lab.draw.rows import rate as flops_of
+from snippets._lab.results import store
 from snippets._lab.rooms import UnknownName
 from snippets._site import fold, listings
 from snippets._site.fold import SOME, Choice
@@ -441,27 +446,52 @@ def _filled(found: re.Match[str]) -> str:
 
 
 def asked(words: Sequence[str]) -> Ticks:
-    """The ticks that a command names: CAUSAL, D=128, GPU=sm_80."""
+    """The ticks that a command names: CAUSAL or CAUSAL=1, D=128, GPU=sm_80."""
     given: dict[str, Any] = {}
     for word in words:
         name, _, value = word.lower().partition("=")
-        given["D" if name == "d" else name] = int(value) if name == "d" else value or True
-    unknown = given.keys() - {x.name for x in fields(Ticks)}
-    if unknown:
-        raise UnknownName(f"{', '.join(unknown)}: one of {', '.join(FEATURES)}, decode, D, GPU")
+        read = int(value) if value.isdigit() and name == "d" else value
+        given["D" if name == "d" else name] = {"": True, "1": True, "0": False}.get(value, read)
+    kinds = {x.name: x.type for x in fields(Ticks)}
+    if wrong := [x for x, value in given.items() if type(value).__name__ != kinds.get(x)]:
+        known = f"{'=1, '.join(FEATURES)}=1, decode=1, D=128, GPU=sm_90"
+        raise UnknownName(f"{', '.join(wrong)}; allowed: {known}")
     return Ticks(**given)
 
 
 def code_lines(text: str) -> int:
     """Lines of code: without empty ones, comments and docstrings."""
-    said = {
-        line
-        for node in ast.walk(ast.parse(text))
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-        for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)
-    }
-    lines = enumerate(text.splitlines(), 1)
-    return sum(bool(x.strip()) and x.strip()[0] != "#" and at not in said for at, x in lines)
+    code = re.sub(r'^ *""".*?"""$', "", text, flags=re.MULTILINE | re.DOTALL)
+    return sum(line.strip()[:1] not in ("", "#") for line in code.splitlines())
+
+
+# What an H200 measured of a complete kernel with some ticks, contiguous or not: result and row.
+RATES: dict[str, tuple[str, dict[str, Any]]] = {
+    "": ("flash_attention/forward", {"causal": False, "N": 16_384}),
+    "causal": ("flash_attention/forward", {"causal": True, "N": 16_384}),
+    "backward": ("flash_backward/backward", {"causal": False, "N": 16_384}),
+    "causal backward": ("flash_backward/backward", {"causal": True, "N": 16_384}),
+    "causal window": ("masks_and_packing/windows", {"window": 1024, "part": "forward"}),
+    "decode": ("decode_attention/bandwidth", {"group": 1, "batch": 16, "N": 32_768}),
+    "grouped decode": ("decode_attention/bandwidth", {"group": 4, "batch": 16, "N": 32_768}),
+}
+for OPTION in ("sinks", "packed", "soft cap", "bias"):
+    WHERE = {"option": OPTION, "part": "forward"}
+    RATES[f"causal {OPTION.replace(' ', '')}"] = "masks_and_packing/prices", WHERE
+
+
+def rate(ticks: Ticks) -> tuple[str, str]:
+    """The rate of a file in words, and with a link to the raw numbers of the same program."""
+    path, where = RATES.get(" ".join(x for x in ticks.on if x != "contiguous"), ("", {}))
+    file = store.DATA / "nvidia_h200" / f"{path}.json"
+    if ticks.gpu == "sm_90" and file.is_file():
+        result = store.read(file)
+        where = {"implementation": result.post, "dtype": "bfloat16", "D": ticks.D, **where}
+        for row in pick(result.rows, **where):
+            text = units.bandwidth(moved(row)) if ticks.decode else units.flops(flops_of(row))
+            text += " on an H200"
+            return text, raw_link(result, text)
+    return "not measured", "not measured"
 
 
 # The site.
@@ -474,7 +504,7 @@ def add(files: Files, config: MkDocsConfig) -> None:
     with ProcessPoolExecutor() as pool:  # a folded file is kept: only the first build is long
         for ticks, text in zip(every, pool.map(made, every), strict=True):
             row = {"name": ticks.name, "on": ticks.on, "D": ticks.D, "gpu": ticks.gpu}
-            listed.append(row | {"lines": code_lines(text)})
+            listed.append(row | {"lines": code_lines(text), "rate": rate(ticks)[0]})
             files.append(File.generated(config, f"your_kernel/{ticks.name}.py", content=text))
             pieces = json.dumps(listings.colored(text), ensure_ascii=False)
             files.append(File.generated(config, f"your_kernel/{ticks.name}.json", content=pieces))
@@ -493,6 +523,6 @@ def shown(markdown: str) -> str:
     for title, ticks in popular().items():
         lines = code_lines(made(ticks))
         link = f"[{ticks.name}.py](your_kernel/{ticks.name}.py){{ download }}"
-        rows.append(f"| {title} | {link} | {lines} | not measured |")
+        rows.append(f"| {title} | {link} | {lines} | {rate(ticks)[1]} |")
     source = "[All files](your_kernel/files.json){ .am-source }"
     return markdown.replace(PLACE, "\n".join([*rows, "", source]))

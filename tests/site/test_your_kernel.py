@@ -16,6 +16,7 @@ from triton.runtime.driver import driver
 
 from snippets._lab.child import Child
 from snippets._lab.probe.compiled import Compiler, no_device
+from snippets._lab.results import store
 from snippets._lab.rooms import UnknownName, load_file
 from snippets._site import fold, listings, your_kernel
 from snippets._site.your_kernel import ROOT, SOURCE
@@ -313,10 +314,25 @@ def test_any_two_ticks_meet_in_a_published_file():
 
 
 def test_a_command_names_ticks_that_there_are():
-    assert your_kernel.asked(["CAUSAL", "D=96", "GPU=sm_80"]).name == "causal_d96_sm_80"
-    for words in (["CASUAL"], ["D=33"], ["GPU=sm_70"], ["PACKED", "BIAS"], ["PAGED"]):
+    words = ["CAUSAL=1", "LSE", "SINKS=0", "D=96", "GPU=sm_80"]
+    assert your_kernel.asked(words).name == "causal_lse_d96_sm_80"
+    for word in ("CASUAL", "CAUSAL=2", "D=33", "D=x", "GPU", "GPU=sm_70", "PACKED BIAS", "PAGED"):
         with pytest.raises(UnknownName):
-            your_kernel.asked(words)
+            your_kernel.asked(word.split())
+
+
+@pytest.mark.parametrize("words", your_kernel.RATES)
+def test_a_rate_is_that_of_a_stored_row(words):
+    ticks = your_kernel.asked(words.split())
+    path, where = your_kernel.RATES[words]
+    rows = store.read(store.path_of("nvidia_h200", *path.split("/"))).rows
+    where = {**where, "implementation": path.split("/")[0], "D": 128, "dtype": "bfloat16"}
+    row = next(r for r in rows if "error" not in r and where.items() <= r.items())
+    work = row["bytes_compulsory" if ticks.decode else "flops"] / row["ms_p50"] * 1e-9
+    said, link = your_kernel.rate(ticks)
+    assert float(said.split()[0]) == pytest.approx(work, rel=0.01)
+    assert path in link
+    assert your_kernel.rate(replace(ticks, gpu="sm_100"))[0] == "not measured"
 
 
 def test_the_shortest_file_is_short_and_in_colors():

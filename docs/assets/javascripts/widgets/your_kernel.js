@@ -10,7 +10,7 @@ const FIRST = "causal.grouped.128.sm_90";
 function checked(data) {
   const valid = data?.features?.causal && data.uses?.length === 2 && Array.isArray(data.excluded)
     && Array.isArray(data.D) && data.gpus && Array.isArray(data.files) && data.files.length
-    && data.files.every((file) => file.name && Array.isArray(file.on) && file.D && file.gpu && file.lines);
+    && data.files.every((file) => file.name && Array.isArray(file.on) && file.D && file.gpu && file.lines && file.rate);
   if (!valid) throw new Error("is not a list of kernels");
   return data;
 }
@@ -65,7 +65,7 @@ function build(box, data) {
     const address = new URL(`${file.name}.py`, base).href;
     const both = data.excluded.find((pair) => pair.every((name) => choice.on.has(name) || name === choice.gpu));
     const [one, other] = (both ?? []).map((name) => labels[name] ?? data.gpus[name]);
-    const found = `${file.name}.py: ${file.lines} lines of code, rate not measured.`;
+    const found = `${file.name}.py: ${file.lines} lines of code, ${file.rate}.`;
     const nearest = both ? `No file has ${one} with ${other}. The nearest:` : "Not published. The nearest:";
     said.textContent = exact ? found : `${nearest} ${found}`;
     command.textContent = ["make your-kernel", ...[...choice.on].map((name) => `${name.toUpperCase()}=1`),

@@ -29,6 +29,7 @@ from snippets.hopper_attention.sass import in_loops, loops
 from snippets.hopper_attention.small import scores
 from tests.floors import some
 from tests.posts.arrivals import arrivals
+from tests.refusals import assert_refused, each_refusal
 
 ON_GPU = torch.cuda.is_available()
 HOPPER = ON_GPU and torch.cuda.get_device_capability() == (9, 0)
@@ -529,8 +530,8 @@ def test_with_many_heads_of_keys_tiles_are_dealt_in_pairs():
 # What is refused.
 
 
-def ones(*shape, dtype=torch.float16, **options):
-    return torch.ones(*shape, dtype=dtype, **options)
+def ones(*shape):
+    return torch.ones(*shape, dtype=torch.float16)
 
 
 def qkv(**changes):
@@ -539,38 +540,18 @@ def qkv(**changes):
 
 
 REFUSED = {
-    "float32": (
-        lambda: qkv(q=ones(1, 2, 3, 64, dtype=torch.float32)),
-        TypeError,
-        f"q is torch.float32; allowed: {kernel.DTYPES}",
-    ),
-    "transposed": (
-        lambda: qkv(v=ones(1, 2, 64, 5).mT),
-        ValueError,
-        "with strides (640, 320, 1, 5); allowed: the last 1",
-    ),
-    "starts at an odd address": (
-        lambda: qkv(q=ones(1, 2, 3, 96)[..., 1:65]),
-        ValueError,
-        "with strides (576, 288, 96, 1); allowed: the last 1, else multiples of 16 bytes",
-    ),
-    "rows at odd addresses": (
-        lambda: qkv(k=ones(1, 2, 5, 68)[..., :64]),
-        ValueError,
-        "k starts at",
-    ),
-    "one row for all": (
-        lambda: qkv(q=ones(1, 2, 1, 64).expand(1, 2, 3, 64)),
-        ValueError,
-        "allowed: the last 1, else multiples of 16 bytes",
-    ),
-    "D 96": (
-        lambda: {n: ones(1, 1, 2, 96) for n in "qkv"},
-        ValueError,
-        "q has 96 columns; allowed: (64, 128)",
-    ),
-    "D 256": (lambda: {n: ones(1, 1, 2, 256) for n in "qkv"}, ValueError, "q has 256 columns"),
-    "on a CPU": (qkv, ValueError, "q is on cpu; allowed: an H100 or H200"),
+    TypeError: {f"q is torch.float32; allowed: {kernel.DTYPES}": {"q": ones(1, 2, 3, 64).float()}},
+    ValueError: {
+        "with strides (640, 320, 1, 5); allowed: the last 1": {"v": ones(1, 2, 64, 5).mT},
+        "strides (576, 288, 96, 1); allowed: the last 1, else multiples of 16 bytes": {
+            "q": ones(1, 2, 3, 96)[..., 1:65]
+        },
+        "k starts at": {"k": ones(1, 2, 5, 68)[..., :64]},
+        "q starts at": {"q": ones(1, 2, 1, 64).expand(1, 2, 3, 64)},
+        "q has 96 columns; allowed: (64, 128)": dict.fromkeys("qkv", ones(1, 1, 2, 96)),
+        "q has 256 columns": dict.fromkeys("qkv", ones(1, 1, 2, 256)),
+        "q is on cpu; allowed: an H100 or H200": {},
+    },
 }
 
 
@@ -580,12 +561,9 @@ def nothing_is_launched(monkeypatch):
     monkeypatch.setattr(kernel, "_hopper_attention_kernel", None)  # a launch would be a TypeError
 
 
-@pytest.mark.parametrize("case", REFUSED)
-def test_refusals(case, nothing_is_launched):
-    arguments, error, message = REFUSED[case]
-    with pytest.raises(error) as caught:
-        hopper_attention(**arguments())
-    assert message in str(caught.value)
+@each_refusal(REFUSED)
+def test_refusals(error, change, nothing_is_launched):
+    assert_refused(error, hopper_attention, **qkv(**change))
 
 
 def qkv_on(capability, monkeypatch, **changes):

@@ -324,7 +324,7 @@ OF_ITS_OWN = {
         "2147483648 programs; allowed: at most 2147483647": (
             {"q": ones(1, 1).expand(2**31, 1)} | dict.fromkeys("kv", ones(1, 1))
         ),
-    },
+    }
 }
 OF_PARTS = {
     TypeError: {

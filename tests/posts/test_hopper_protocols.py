@@ -444,7 +444,7 @@ RULES = {  # what is said of it → a rule, and what the two roles do
         "a phase asked for before its turn": (
             [Arrive(READY), Wait(BACK, 0), Arrive(READY)],
             [Wait(READY, 1), Arrive(BACK)],
-        ),
+        )
     },
     "phases 0 and 1 of back": {"arrivals of two phases": ([Arrive(BACK)] * 2, [Arrive(BACK)] * 2)},
 }

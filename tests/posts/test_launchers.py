@@ -9,6 +9,7 @@ import ast
 import contextlib
 import functools
 import inspect
+import itertools
 import math
 import re
 import shutil
@@ -454,6 +455,39 @@ def test_a_query_that_sees_no_key_gets_zeros(room):
     out = call(room, *make(room, 2, M=200, N=9), causal=True)
     assert (out[:, :191] == 0).all()
     assert (out[:, 191:] != 0).any(-1).all()
+
+
+def wide_or_not(room):
+    """Columns and dtypes of a launcher that has values, and a mask that hides keys."""
+    if {"v", "causal"} <= set(parameters(room)):
+        yield from itertools.product((of(room).D, 128), dtypes(room))
+
+
+@each(wide_or_not)
+def test_a_nan_stays_where_it_belongs(room, case):
+    q, k, v = make(room, 1, 1, M=150, N=150, D=case[0], dtype=case[1])
+    broken = q.clone()
+    broken[:, :, 7] = math.nan
+    out = call(room, broken, k, v)
+    assert out[:, :, 7].isnan().all()
+    assert out.isnan().any(-1).sum() == 1
+    broken = k.clone()
+    broken[:, :, 100] = math.nan
+    out = call(room, q, broken, v, causal=True)
+    assert out[:, :, :100].isfinite().all(), "queries that do not see key 100"
+    assert out[:, :, 100:].isnan().all()
+
+
+@pytest.mark.parametrize("leading", [(), (3,)], ids=str)
+@pytest.mark.parametrize("room", [room for room in ROOMS if "return_lse" in parameters(room)])
+def test_the_logsumexp_has_the_rank_of_its_queries(room, leading):
+    q, k, v = make(room, *leading, M=5)
+    out, lse = call(room, q, k, v, return_lse=True)
+    assert torch.equal(out, call(room, q, k, v))
+    q, k = q.double() * q.shape[-1] ** -0.5, k.double()
+    allowed = 4 * torch.finfo(torch.float32).eps * ((q.abs() @ k.abs().mT).max().item() + 1)
+    want = (q @ k.mT).logsumexp(-1)
+    torch.testing.assert_close(lse.double(), want, atol=allowed, rtol=0)
 
 
 @pytest.mark.skipif(ON_GPU, reason="reserves memory that it never touches: a CPU's privilege")

@@ -6,13 +6,14 @@ scalar `s`, of int32 `i`, `j` and the scalar `n`. Two spaces or a new line part 
 
 import re
 
-HELPERS = """
-@triton.jit
+HELPERS = re.sub(
+    r"(?m)(?<!\)\n)^def ",
+    "@triton.jit\ndef ",
+    """
 def _add(a, b):
     return a + b
 
 
-@triton.jit
 def _larger(a, b):
     if a > b:
         return a
@@ -20,34 +21,28 @@ def _larger(a, b):
         return b
 
 
-@triton.jit
 def _best(a, at, b, bt):
     take = (a > b) | ((a == b) & (at < bt))
     return tl.where(take, a, b), tl.where(take, at, bt)
 
 
-@triton.jit
 def _softmax(am, al, bm, bl):
     m = tl.maximum(am, bm)
     return m, al * tl.exp(am - m) + bl * tl.exp(bm - m)
 
 
-@triton.jit
 def _decay(a1, b1, a2, b2):
     return a1 * a2, b1 * a2 + b2
 
 
-@triton.jit
 def _integer(a, b):
     return a * 1.5
 
 
-@triton.jit
 def _constant(a, b):
     return 1
 
 
-@triton.jit
 def _either(a):
     if a > 3:
         return 1.0
@@ -55,47 +50,40 @@ def _either(a):
         return 2.0
 
 
-@triton.jit
 def _early(a):
     if a > 3:
         return 1
     return 2
 
 
-@triton.jit
 def _tensor_or_not(a):
     if a > 30:
         return a
     return 1
 
 
-@triton.jit
 def _pairs(a):
     if a > 3:
         return 1, a
     return 3, 4
 
 
-@triton.jit
 def _two_kinds(a):
     if a > 3:
         return 1
     return 2.0
 
 
-@triton.jit
 def _one_or_two(a):
     if a > 3:
         return 1, 2
     return 3
 
 
-@triton.jit
 def _named(a, *, scale=2.0):
     return a * scale
 
 
-@triton.jit
 def _unused(a, *, scale=2.0):
     return a * 2.0
 
@@ -105,7 +93,6 @@ def _apart(a, b):
     return a * b
 
 
-@triton.jit
 def _called(a, function: tl.constexpr):
     return function(a, a)
 
@@ -131,30 +118,27 @@ class State(typing.NamedTuple):
         return [of for _ in self]
 
 
-@triton.jit
 def _read(rows: Rows, count):
     return tl.load(rows.ptr + tl.arange(0, count) * rows.step)
 
 
-@triton.jit
 def _online(state, x):
     m = tl.maximum(state.m, tl.max(x))
     return State(m, l=state.l * tl.exp(state.m - m) + tl.sum(tl.exp(x - m)))
 
 
-@triton.jit
 def _turned(a):
     if a > 3:
         return Rows(1, a)
     return Rows(a, step=2)
 
 
-@triton.jit
 def _two_tuples(a):
     if a > 3:
         return Rows(a, a)
     return State(a, a)
-"""
+""",
+)
 IMPORTS = """import math
 import typing
 from typing import NamedTuple
@@ -275,131 +259,96 @@ x.type.element_ty == tl.float32  x.type.shape[0]  i.dtype.int_bitwidth  BLOCK in
 1 << -1  (x, i, j)[1:][0]
 """
 
-_BLOCK = "p = tl.make_block_ptr({}_ptr, ({}), ({}), ({}), ({}), ({}))\n"
-_LINE = _BLOCK.format("x", "n,", "1,", "0,", "BLOCK,", "0,")
-_TILE = _BLOCK.format("x", "12, 11", "16, 1", "0, 0", "16, 16", "1, 0")
-_OUT = _BLOCK.format("out", "n,", "1,", "1,", "BLOCK,", "0,")
-_CUT = "d = tl.make_tensor_descriptor({}_ptr, [{}], [{}], [{}]{})\n"
-_DESC = _CUT.format("x", "12, 11", "16, 1", "16, 16", "")
-_DESC_OUT = _CUT.format("out", "12, 11", "16, 1", "8, 8", "")
+
+def parted(text):
+    return re.split(r"\n|  +", text.strip())
+
+
+_LINE = "p = tl.make_block_ptr(x_ptr, (n,), (1,), (0,), (BLOCK,), (0,))\n"
+_TILE = "p = tl.make_block_ptr(x_ptr, (12, 11), (16, 1), (0, 0), (16, 16), (1, 0))\n"
+_TURNED = "p = tl.make_block_ptr(x_ptr, (11, 12), (1, 16), (0, 0), (16, 16), (0, 1))\n"
+_OUT = "p = tl.make_block_ptr(out_ptr, (n,), (1,), (1,), (BLOCK,), (0,))\n"
+_DESC = "d = tl.make_tensor_descriptor(x_ptr, [12, 11], [16, 1], [16, 16])\n"
+_PADDED = _DESC.replace("])\n", '], padding_option="nan")\n')
+_DESC_OUT = "d = tl.make_tensor_descriptor(out_ptr, [12, 11], [16, 1], [8, 8])\n"
 _STORE = "tl.store(out_ptr + offs, {})"
 _STORE_2D = "tl.store(out_ptr + r, {})"
 _NOTHING = _STORE.format(0)
 
-
-def _loads(head, *calls, store=_STORE_2D):
-    return [head + store.format(call) for call in calls]
-
-
+# What stands around several parts → the parts.
+_AROUND = {
+    _LINE + _STORE: """
+tl.load(p)  tl.load(p, boundary_check=(0,), padding_option="zero")
+tl.load(p, boundary_check=(0,))  tl.load(p, boundary_check=[0], padding_option="nan")
+tl.load(p, boundary_check=(1,), padding_option="zero")
+tl.load(p, boundary_check=(0, 0), padding_option="zero")  tl.load(p, padding_option="one")
+tl.load(p, mask=offs < n)  tl.load(tl.advance(p, (3,)), boundary_check=(0,))
+tl.load(p.advance([n]), boundary_check=(0,))  tl.load(tl.advance(p, 3))
+tl.load(tl.advance(p, (n.to(tl.int64),)))""",
+    "p = tl.make_block_ptr{}\n" + _NOTHING: """
+(x_ptr, (64, 16), (16, 1), (2, 3), (4, 3), (1, 0))  (x_ptr, (64, 16), (16, 1), (2,), (4, 8), (1, 0))
+(x_ptr, (64, 16), (16, 1), (2, 3), (4, 8), (1, 1))  (n, (n,), (1,), (0,), (BLOCK,), (0,))
+(x_ptr, (64, 16), (16, 1), (2, 3), (n, 8), (1, 0))  (x_ptr + offs, (n,), (1,), (0,), (BLOCK,), (0,))
+(x_ptr, (64, 16.0), (16, 1), (2, 3), (4, 8), (1, 0))""",
+    _OUT + "{}": """
+tl.store(p, x, boundary_check=(0,))  tl.store(p, 2.0, boundary_check=(0,))
+tl.store(p, i, boundary_check=(0,))  tl.store(p, i.to(p.type.element_ty), boundary_check=(0,))
+tl.store(p, x, mask=offs < 3)  tl.store(p, x[:, None], boundary_check=(0,))""",
+    _DESC + _STORE_2D: """
+d.load([0, 0])  d.load([0, 4])  d.load([-2, 0])  d.load([0])  d.load([0.0, 0])
+d.load([n.to(tl.int64), 0])  d.load(0, 0)  tl.load_tensor_descriptor(d, [n, 0])""",
+    _DESC_OUT + "{}": """
+d.store([4, 4], tl.full([8, 8], 2, tl.int32))
+tl.store_tensor_descriptor(d, [4, 4], tl.full([8, 8], 2.0, tl.float32))
+d.atomic_max([0, 0], tl.full([8, 8], 2.0, tl.float32))""",
+    "d = tl.make_tensor_descriptor{}\n" + _NOTHING: """
+(x_ptr, [2, 16], [1, 16], [2, 16])  (x_ptr, [2, 16], [16, n], [2, 16])
+(x_ptr, [n, 2], [2, 1], [2, 2])  (x_ptr, [16], [1], [16])  (x_ptr, [2, 16], [1], [2, 16])
+(x_ptr, [2, 2, 2, 2, 2, 16], [16, 16, 16, 16, 16, 1], [1, 1, 1, 1, 1, 16])
+(x_ptr, [2, 16], [16, 1], [16])  (x_ptr, [2, 16], [16, 1], [3, 16])
+(x_ptr, [2, 16], [16, 1], [2, n])  (x_ptr, [2.0, 16], [16, 1], [2, 16])
+(x_ptr, [n, 16], [16.0, 1], [2, 16])  (x_ptr, [offs, 16], [16, 1], [2, 16])
+(x_ptr, [2, 16], [16, 1], [2, 16], padding_option="one")
+(i_ptr, [2, 16], [16, 1], [2, 16], padding_option="nan")
+(x_ptr + offs, [2, 16], [16, 1], [2, 16])  (n, [2, 16], [16, 1], [2, 16])""",
+    "tl.atomic_{}": """
+add(whole_ptr + offs, i)  add(whole_ptr + offs, i, mask=offs < n)  add(out_ptr + offs * 0, x)
+add(out_ptr, x)  add(whole_ptr + offs, 1)  add(n, 1)  max(whole_ptr + offs, i)
+min(whole_ptr + offs, i)  max(out_ptr + offs, x)  and(whole_ptr + offs, i)  or(whole_ptr + offs, i)
+xor(whole_ptr + offs, i)  xchg(whole_ptr + offs, i)  cas(whole_ptr, -77, 5)  cas(whole_ptr, 3, 5)
+cas(whole_ptr + offs, i * 0 - 77, i)  cas(whole_ptr + offs, -77, 5)  cas(whole_ptr, 1.0, 5)
+cas(out_ptr, -77.0, 5.0)  add(whole_ptr, 1, sem="relaxed")  add(whole_ptr, 1, sem="weak")
+add(whole_ptr, 1, scope="cta")""",
+    "rows = Rows(x_ptr, 2)\n" + _STORE: """
+_read(rows, 16)  tl.zeros([rows.step], tl.float32)  x if rows.step == 2 else y  rows.columns""",
+    _DESC + "{}": "d.store([0, 0], 1.0)  d.store([0, 0], x)",
+}
 # Lines that store by themselves.
 LINES = [
-    *_loads(
-        _LINE,
-        "tl.load(p)",
-        'tl.load(p, boundary_check=(0,), padding_option="zero")',
-        "tl.load(p, boundary_check=(0,))",
-        'tl.load(p, boundary_check=[0], padding_option="nan")',
-        'tl.load(p, boundary_check=(1,), padding_option="zero")',
-        'tl.load(p, boundary_check=(0, 0), padding_option="zero")',
-        'tl.load(p, padding_option="one")',
-        "tl.load(p, mask=offs < n)",
-        "tl.load(tl.advance(p, (3,)), boundary_check=(0,))",
-        "tl.load(p.advance([n]), boundary_check=(0,))",
-        "tl.load(tl.advance(p, 3))",
-        "tl.load(tl.advance(p, (n.to(tl.int64),)))",
-        store=_STORE,
-    ),
+    *[x.replace("{}", part) for x, parts in _AROUND.items() for part in parted(parts)],
     _LINE + "tl.advance(p, (3,))\n" + _STORE.format("tl.load(p)"),
     _LINE + "if n > 3:\n    p = tl.advance(p, (1,))\n" + _STORE.format("tl.load(p)"),
-    *_loads(
-        _TILE,
-        'tl.load(p, boundary_check=(0, 1), padding_option="zero")',
-        'tl.load(p, boundary_check=(1,), padding_option="zero")',
-    ),
-    _BLOCK.format("x", "11, 12", "1, 16", "0, 0", "16, 16", "0, 1")
-    + _STORE_2D.format("tl.load(p, boundary_check=(0, 1))"),
-    _BLOCK.format("x", "64, 16", "16, 1", "2, 3", "4, 16", "1, 0")
-    + "total = tl.zeros([16], tl.float32)\nfor k in range(3):\n"
-    + "    total += tl.sum(tl.load(p, boundary_check=(0, 1)), 0)\n    p = tl.advance(p, (4, 1))\n"
-    + _STORE.format("total"),
-    *[
-        _BLOCK.format(*one) + _NOTHING
-        for one in (
-            ("x", "64, 16", "16, 1", "2, 3", "4, 3", "1, 0"),
-            ("x", "64, 16", "16, 1", "2, 3", "4, 8", "1, 1"),
-            ("x", "64, 16", "16, 1", "2,", "4, 8", "1, 0"),
-            ("x", "64, 16", "16, 1", "2, 3", "n, 8", "1, 0"),
-            ("x", "64, 16.0", "16, 1", "2, 3", "4, 8", "1, 0"),
-        )
-    ],
-    "p = tl.make_block_ptr(x_ptr + offs, (n,), (1,), (0,), (BLOCK,), (0,))\n" + _NOTHING,
-    "p = tl.make_block_ptr(n, (n,), (1,), (0,), (BLOCK,), (0,))\n" + _NOTHING,
-    _OUT + "tl.store(p, x, boundary_check=(0,))",
-    _OUT + "tl.store(p, 2.0, boundary_check=(0,))",
-    _OUT + "tl.store(p, i, boundary_check=(0,))",
-    _OUT + "tl.store(p, i.to(p.type.element_ty), boundary_check=(0,))",
-    _OUT + "tl.store(p, x, mask=offs < 3)",
-    _OUT + "tl.store(p, x[:, None], boundary_check=(0,))",
-    *_loads(
-        _DESC, "d.load([0, 0])", "d.load([0, 4])", "d.load([-2, 0])", "d.load([0])",
-        "d.load([0.0, 0])", "d.load([n.to(tl.int64), 0])", "d.load(0, 0)",
-        "tl.load_tensor_descriptor(d, [n, 0])",
-    ),
+    _TILE + _STORE_2D.format('tl.load(p, boundary_check=(0, 1), padding_option="zero")'),
+    _TILE + _STORE_2D.format('tl.load(p, boundary_check=(1,), padding_option="zero")'),
+    _TURNED + _STORE_2D.format("tl.load(p, boundary_check=(0, 1))"),
+    """
+p = tl.make_block_ptr(x_ptr, (64, 16), (16, 1), (2, 3), (4, 16), (1, 0))
+total = tl.zeros([16], tl.float32)
+for k in range(3):
+    total += tl.sum(tl.load(p, boundary_check=(0, 1)), 0)
+    p = tl.advance(p, (4, 1))
+tl.store(out_ptr + offs, total)""",
     _DESC + _STORE.format("d.shape[0] + d.block_shape[1] + d.strides[0]"),
-    _DESC + "d.store([0, 0], 1.0)",
-    _DESC + "d.store([0, 0], x)",
-    _DESC_OUT + "d.store([4, 4], tl.full([8, 8], 2, tl.int32))",
-    _DESC_OUT + "tl.store_tensor_descriptor(d, [4, 4], tl.full([8, 8], 2.0, tl.float32))",
-    _DESC_OUT + "d.atomic_max([0, 0], tl.full([8, 8], 2.0, tl.float32))",
-    *[
-        _CUT.format(*one) + _NOTHING
-        for one in (
-            ("x", "2, 16", "1, 16", "2, 16", ""),
-            ("x", "2, 16", "16, n", "2, 16", ""),
-            ("x", "n, 2", "2, 1", "2, 2", ""),
-            ("x", "16", "1", "16", ""),
-            ("x", "2, 2, 2, 2, 2, 16", "16, 16, 16, 16, 16, 1", "1, 1, 1, 1, 1, 16", ""),
-            ("x", "2, 16", "1", "2, 16", ""),
-            ("x", "2, 16", "16, 1", "16", ""),
-            ("x", "2, 16", "16, 1", "3, 16", ""),
-            ("x", "2, 16", "16, 1", "2, n", ""),
-            ("x", "2.0, 16", "16, 1", "2, 16", ""),
-            ("x", "n, 16", "16.0, 1", "2, 16", ""),
-            ("x", "offs, 16", "16, 1", "2, 16", ""),
-            ("x", "2, 16", "16, 1", "2, 16", ', padding_option="one"'),
-            ("i", "2, 16", "16, 1", "2, 16", ', padding_option="nan"'),
-        )
-    ],
-    _CUT.format("x", "12, 11", "16, 1", "16, 16", ', padding_option="nan"')
-    + _STORE_2D.format("d.load([0, 0])"),
-    "d = tl.make_tensor_descriptor(x_ptr + offs, [2, 16], [16, 1], [2, 16])\n" + _NOTHING,
-    "d = tl.make_tensor_descriptor(n, [2, 16], [16, 1], [2, 16])\n" + _NOTHING,
-    *[
-        f"tl.atomic_{call}"
-        for call in (
-            "add(whole_ptr + offs, i)", "add(whole_ptr + offs, i, mask=offs < n)",
-            "add(out_ptr + offs * 0, x)", "add(out_ptr, x)", "add(whole_ptr + offs, 1)",
-            "add(n, 1)", "max(whole_ptr + offs, i)",
-            "min(whole_ptr + offs, i)", "max(out_ptr + offs, x)", "and(whole_ptr + offs, i)",
-            "or(whole_ptr + offs, i)", "xor(whole_ptr + offs, i)", "xchg(whole_ptr + offs, i)",
-            "cas(whole_ptr, -77, 5)", "cas(whole_ptr, 3, 5)",
-            "cas(whole_ptr + offs, i * 0 - 77, i)",
-            "cas(whole_ptr + offs, -77, 5)", "cas(whole_ptr, 1.0, 5)", "cas(out_ptr, -77.0, 5.0)",
-            'add(whole_ptr, 1, sem="relaxed")',
-            'add(whole_ptr, 1, sem="weak")', 'add(whole_ptr, 1, scope="cta")',
-        )
-    ],
+    _PADDED + _STORE_2D.format("d.load([0, 0])"),
     "while tl.atomic_cas(whole_ptr, -77, 1) == 1:\n    pass\ntl.atomic_xchg(whole_ptr, 0)",
     "a, b = tl.split(tl.reshape(x, [8, 2]))\ntl.store(out_ptr + offs, tl.interleave(-b, a))",
     "for k in tl.static_range(3):\n    x += k.to(tl.float32)\n" + _STORE.format("x"),
     "for k in tl.static_range(3):\n    x += k\n" + _STORE.format("x"),
-    "state = State(-1e9, 0.0)\nfor k in range(4):\n"
-    + "    state = _online(state, tl.load(x_ptr + 16 * k + offs))\n"
-    + _STORE.format("state.m + tl.log(state.l)"),
-    *_loads(
-        "rows = Rows(x_ptr, 2)\n", "_read(rows, 16)", "tl.zeros([rows.step], tl.float32)",
-        "x if rows.step == 2 else y", "rows.columns", store=_STORE,
-    ),
+    """
+state = State(-1e9, 0.0)
+for k in range(4):
+    state = _online(state, tl.load(x_ptr + 16 * k + offs))
+tl.store(out_ptr + offs, state.m + tl.log(state.l))""",
     *[
         head + "\n" + _STORE.format("_read(rows, 16)")
         for head in (
@@ -443,7 +392,7 @@ for start in range(0, 13, 16):
     v_p = tl.advance(v_p, (16, 0))
 o_p = tl.make_block_ptr(out_ptr, (16, 16), (16, 1), (0, 0), (16, 16), (1, 0))
 tl.store(o_p, (acc / l_i[:, None]).to(out_ptr.type.element_ty))""",
-]  # fmt: skip
+]
 
 # What the interpreter computes otherwise than compiled code, and what the whole result is then.
 COMPILED = {
@@ -462,11 +411,8 @@ COMPILED = {
 # What only a run shows: the interpreter's words and the engine's.
 AT_RUN_TIME = {
     _DESC + _STORE_2D.format("d.load([0, 3])"): "block offset start must be 16-byte aligned",
-    _CUT.format("x", "n, 16", "6, 1", "2, 16", "") + _NOTHING: "stride must be 16-byte aligned",
+    "d = tl.make_tensor_descriptor(x_ptr, [n, 16], [6, 1], [2, 16])\n"
+    + _NOTHING: "stride must be 16-byte aligned",
     "d = tl.make_tensor_descriptor(x_ptr + 1, [2, 16], [16, 1], [2, 16])\n"
     + _NOTHING: "base must be 16-byte aligned",
 }  # fmt: skip
-
-
-def parted(text):
-    return re.split(r"\n|  +", text.strip())

@@ -22,7 +22,6 @@ from triton.language.extra import libdevice
 from snippets._lab.judge import problems
 from snippets._lab.judge.mutants import mutate
 from snippets._lab.judge.patch import replace
-from snippets._lab.probe import launches
 from snippets._lab.results import staleness, store
 from snippets._lab.rooms import (
     DATA,
@@ -212,46 +211,40 @@ def test_the_problems_are_those_of_the_code(room, result):
 # Agreement.
 
 
+def no_alarm(ask, sent, least):
+    """Hold the engine to its word that these texts are right: name → source, rows of problems."""
+    answers = ask("all", texts=[{"source": text, "rows": rows} for text, rows in sent.values()])
+    results = [
+        (name, result["name"], result["error"], result["faults"], result["right"])
+        for name, answer in zip(sent, answers, strict=True)
+        for result in answer["results"]
+    ]
+    assert not [result for result in some(results, least) if not result[-1]]
+
+
 @pytest.mark.browser
 def test_no_alarm_on_right_kernels(ask):
     """Every kernel and every exercise's answer, on every problem: right, and nothing said."""
-    sent, about = [], []
-    for room in ROOMS:
-        for file, text in texts(room).items():
-            rows = [row for row in all_recorded(room) if row.get("file") == file]
-            sent.append({"source": text, "rows": rows})
-            about.append(f"{room}/{file}")
-    answers = ask("all", texts=sent, files={})
-    assert sum(len(answer["results"]) for answer in answers) > 120
-    wrong = [
-        (name, result)
-        for name, answer in some(zip(about, answers, strict=True))
-        for result in answer["results"]
-        if not result["right"]
-    ]
-    assert not wrong
+    sent = {
+        (room, file): (text, [row for row in all_recorded(room) if row.get("file") == file])
+        for room in ROOMS
+        for file, text in texts(room).items()
+    }
+    no_alarm(ask, sent, 120)
 
 
 @pytest.mark.browser
 def test_no_alarm_on_right_rewrites(ask):
     """Ten ways each to write a kernel otherwise, every one on every problem."""
-    sent, about = [], []
+    sent = {}
     for room, pairs in some(REWRITES.items()):
         source = source_file(room).read_text("utf-8")
         rows = [row for row in recorded(room) if row.get("file") == "kernel"]
         assert len(pairs) == 10
         for old, new in pairs:
             assert old in source, (room, old)
-            sent.append({"source": source.replace(old, new), "rows": rows})
-            about.append(f"{room}: {new}")
-    answers = ask("all", texts=sent, files={})
-    wrong = [
-        (name, result["name"], result["error"], result["faults"])
-        for name, answer in some(zip(about, answers, strict=True))
-        for result in answer["results"]
-        if not result["right"]
-    ]
-    assert not wrong
+            sent[room, old, new] = source.replace(old, new), rows
+    no_alarm(ask, sent, 10 * len(REWRITES))
 
 
 @pytest.mark.browser
@@ -345,9 +338,8 @@ CONSTANTS = {
     "BLOCK_M": 16, "BLOCK_N": 16, "BLOCK_D": 16, "D": 16, "CAUSAL": True, "MASKED": True,
     "USE_TMA": False, "WARP_SPECIALIZE": False, "EXACT": False, "BLOCK": 16,
 }  # fmt: skip
-LEAST_IN_ITS_WORDS = (
-    0.6  # of the refused edits: the rest differs in how a type or an index is shown
-)
+# Of the refused edits: the rest differs in how a type or an index is shown.
+LEAST_IN_ITS_WORDS = 0.6
 
 
 def words(text):
@@ -463,15 +455,11 @@ def test_idioms_are_refused_and_computed_as_by_triton(ask, tmp_path):
         for name in "ij"
     }
     given["j"][given["j"] == 0] = 1
+    given |= {"out": torch.full((1024,), -77.0), "whole": torch.full((1024,), -77).int()}
     wrong = []
     for number, (body, text, theirs) in enumerate(zip(bodies, texts, front, strict=True)):
-        inputs = given | {
-            "out": torch.full((1024,), -77.0),
-            "whole": torch.full((1024,), -77, dtype=torch.int32),
-        }
-        args = {f"{name}_ptr": placed(name, value) for name, value in inputs.items()}
-        args |= {"s": {"type": "float32", "value": 0.75}, "n": 5, "BLOCK": 16}
-        answer = ask("run", source=text, kernel="_fuzz_kernel", grid=[1], args=args, options={})
+        inputs = {name: x.clone() for name, x in given.items()}
+        answer = launched(ask, text, "_fuzz_kernel", inputs, SCALARS | {"BLOCK": 16})
         ours = answer["error"] and answer["error"]["message"]
         interpreted = None
         if theirs is None and body not in compiled:
@@ -480,11 +468,10 @@ def test_idioms_are_refused_and_computed_as_by_triton(ask, tmp_path):
                 module._fuzz_kernel[(1,)](*inputs.values(), 0.75, 5, BLOCK=16)
             except triton.runtime.errors.InterpreterError as error:
                 interpreted = str(error)
-        got = {name: [float(v) for v in args["data"]] for name, args in answer["outputs"].items()}
+        got = numbers(answer)
         if body in AT_RUN_TIME:
-            right = theirs is None and all(
-                AT_RUN_TIME[body] in said for said in (interpreted, ours)
-            )
+            words_ = AT_RUN_TIME[body]
+            right = theirs is None and words_ in interpreted and words_ in ours
         elif theirs is not None:
             right = ours is not None and "engine" not in ours  # it is refused for Triton's reason
         elif body in compiled:
@@ -492,12 +479,25 @@ def test_idioms_are_refused_and_computed_as_by_triton(ask, tmp_path):
         else:
             near = pytest.approx(inputs["out"].tolist(), rel=2e-5, abs=2e-5, nan_ok=True)
             whole = inputs["whole"].tolist()
-            right = (
-                not (ours or interpreted) and got["whole_ptr"] == whole and got["out_ptr"] == near
-            )
+            right = not ours and not interpreted
+            right = right and got["whole_ptr"] == whole and got["out_ptr"] == near
         if not right:
             wrong.append((body, theirs, interpreted, ours))
     assert not wrong
+
+
+SCALARS = {"s": {"type": "float32", "value": 0.75}, "n": 5}
+
+
+def launched(ask, text, kernel, tensors, others, **options):
+    """The engine's answer to a launch of one program."""
+    args = {f"{name}_ptr": placed(name, x.flatten()) for name, x in tensors.items()} | others
+    return ask("run", source=text, kernel=kernel, grid=[1], args=args, options=options)
+
+
+def numbers(answer):
+    """What the outputs of a launch hold: argument → numbers."""
+    return {name: [*map(float, args["data"])] for name, args in answer["outputs"].items()}
 
 
 def placed(name, value):
@@ -523,12 +523,8 @@ MODULES = {
 }
 
 
-PARTS = {
-    "core",
-    "semantic",
-    "T",
-    "",
-}  # of the package; who has imported what decides where they show
+# Of the package; who has imported what decides where they show.
+PARTS = {"core", "semantic", "T", ""}
 
 
 @pytest.mark.browser
@@ -557,141 +553,82 @@ def test_what_triton_has_and_the_engine_lacks_is_told_as_that(ask):
 # Expressions.
 
 
-class Draw:
-    """Random expressions of three types over the names of FUZZ."""
-
-    def __init__(self, seed):
-        self.random = random.Random(seed)
-
-    def real(self, depth):
-        r = self.random
-        if depth == 0:
-            return r.choice(["x", "y", "s", "0.5", "-1.25", "3.0", "x", "y"])
-        a, b = self.real(depth - 1), self.real(depth - 1)
-        return r.choice(
-            [
-                f"({a} + {b})", f"({a} - {b})", f"({a} * {b})", f"(-({a} + x))",
-                f"({a} / (tl.abs({b} + x) + 1.0))",
-                f"tl.maximum({a}, y)", f"tl.minimum({a}, y)",
-                f"tl.where({self.truth(depth - 1)}, {a}, y)",
-                f"tl.exp(tl.minimum({a}, x))", f"tl.exp2(tl.minimum({a}, x))",
-                f"tl.log(tl.abs({a} + x) + 1.0)", f"tl.sqrt(tl.abs({a} + x))",
-                f"(({self.whole(depth - 1)} + i).to(tl.float32))",
-                f"tl.sum({a} + x, axis=0)", f"tl.max({a} + x, axis=0)",
-                f"tl.sum(({a} + x)[:, None] * y[None, :], axis=1)",
-                f"({a} + x).to(tl.float16).to(tl.float32)",
-            ]
-        )  # fmt: skip
-
-    def whole(self, depth):
-        r = self.random
-        if depth == 0:
-            return r.choice(["i", "j", "n", "3", "-2", "7", "i"])
-        a, b = self.whole(depth - 1), self.whole(depth - 1)
-        return r.choice(
-            [
-                f"({a} + {b})", f"({a} - {b})", f"({a} * {b})", f"(({a} + i) // (j + 20))",
-                f"(({a} + i) % (j + 20))", f"(({a} + i) & {b})", f"(({a} + i) | {b})",
-                f"(({a} + i) ^ {b})", f"tl.maximum({a}, j)", f"tl.minimum({a}, j)",
-                f"tl.where({self.truth(depth - 1)}, {a}, j)",
-                f"({self.truth(depth - 1)}).to(tl.int32)",
-                f"tl.sum({a} + i, axis=0)", f"tl.min({a} + i, axis=0)", f"(({a} + i) << 2)",
-                f"(({a} + i) >> 1)", f"tl.cdiv({a} + i, 3)",
-            ]
-        )  # fmt: skip
-
-    def truth(self, depth):
-        r = self.random
-        sign = r.choice(["<", "<=", ">", ">=", "==", "!="])
-        if depth and r.random() < 0.4:
-            sign = r.choice(["&", "|"])
-            return f"(({self.truth(depth - 1)}) {sign} ({self.truth(depth - 1)}))"
-        if r.random() < 0.5:
-            return f"({self.real(max(0, depth - 1))} {sign} y)"
-        return f"({self.whole(max(0, depth - 1))} {sign} j)"
-
-
-FUZZ = f"""import triton
-import triton.language as tl
-from triton.language.extra import libdevice
-{FUZZED}{{lines}}
-
-
-def fuzz(x, y, i, j, out, whole):
-    _fuzz_kernel[(1,)](x, y, i, j, out, whole, 0.75, 5, BLOCK=len(x))
-    return out, whole
+# A kind of expression → those of no depth and those that are deeper, in which a letter stands for
+# another one: R is real and W whole, T is a condition, and B bfloat16 in words that torch has too.
+COMPARED = """
+(R < y)  (R <= y)  (R > y)  (R >= y)  (R == y)  (R != y)
+(W < j)  (W <= j)  (W > j)  (W >= j)  (W == j)  (W != j)
 """
+EXPRESSIONS = {
+    "R": (
+        "x  y  s  0.5  -1.25  3.0  x  y",
+        """
+(R + R)  (R - R)  (R * R)  (-(R + x))  (R / (tl.abs(R + x) + 1.0))  tl.maximum(R, y)
+tl.minimum(R, y)  tl.where(T, R, y)  tl.exp(tl.minimum(R, x))  tl.exp2(tl.minimum(R, x))
+tl.log(tl.abs(R + x) + 1.0)  tl.sqrt(tl.abs(R + x))  ((W + i).to(tl.float32))
+tl.sum(R + x, axis=0)  tl.max(R + x, axis=0)  tl.sum((R + x)[:, None] * y[None, :], axis=1)
+(R + x).to(tl.float16).to(tl.float32)
+""",
+    ),
+    "W": (
+        "i  j  n  3  -2  7  i",
+        """
+(W + W)  (W - W)  (W * W)  ((W + i) // (j + 20))  ((W + i) % (j + 20))  ((W + i) & W)
+((W + i) | W)  ((W + i) ^ W)  tl.maximum(W, j)  tl.minimum(W, j)  tl.where(T, W, j)
+(T).to(tl.int32)  tl.sum(W + i, axis=0)  tl.min(W + i, axis=0)  ((W + i) << 2)  ((W + i) >> 1)
+tl.cdiv(W + i, 3)
+""",
+    ),
+    "T": (COMPARED, COMPARED + "(T & T)  (T | T)  " * 4),
+    "B": (
+        "x  y  z",
+        """
+(B + B)  (B - B)  (B * B)  (-B)  (B * 1.75)  (B + 0.3125)  tl.maximum(B, B)  tl.minimum(B, B)
+tl.abs(B)  tl.where(B < B, B, B)  tl.where(B == B, x, B)  (B.to(tl.float32) / 3.0).to(tl.bfloat16)
+(B.to(tl.float32) * B.to(tl.float32) + 0.1).to(tl.bfloat16)
+""",
+    ),
+}
+
+
+def drawn(chance, kind, depth):
+    """A random expression of a kind."""
+    text = chance.choice(parted(EXPRESSIONS[kind][depth > 0]))
+    return re.sub(r"\b[RWTB]\b", lambda found: drawn(chance, found[0], max(0, depth - 1)), text)
+
+
 EACH = 60  # expressions of each type
 
 
 @pytest.mark.browser
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_random_expressions_give_what_tritons_interpreter_gives(ask, tmp_path):
-    draw = Draw(20)
-    lines = []
+    chance, lines = random.Random(20), []
     for number in range(EACH):
-        depth = 1 + number % 3
-        lines.append(f"tl.store(out_ptr + {number} * BLOCK + offs, {draw.real(depth)} + x * 0.0)")
-        lines.append(f"tl.store(whole_ptr + {number} * BLOCK + offs, {draw.whole(depth)} + i * 0)")
-    text = FUZZ.replace("{lines}", "\n".join(f"    {line}" for line in lines))
+        at, depth = f"{number} * BLOCK + offs", 1 + number % 3
+        lines.append(f"tl.store(out_ptr + {at}, {drawn(chance, 'R', depth)} + x * 0.0)")
+        lines.append(f"tl.store(whole_ptr + {at}, {drawn(chance, 'W', depth)} + i * 0)")
+    head = "import triton\nimport triton.language as tl\n" + FUZZED
+    text = head + "".join(f"    {line}\n" for line in lines)
     path = tmp_path / "fuzz.py"
     path.write_text(text, "utf-8")
-    module = load_file(path, "fuzz_of_the_engine")
     generator = torch.Generator().manual_seed(1)
-    x, y = (torch.randn(8, generator=generator) for _ in "xy")
-    i, j = (torch.randint(-9, 10, (8,), generator=generator, dtype=torch.int32) for _ in "ij")
-    out = torch.zeros(EACH, 8)
-    whole = torch.zeros(EACH, 8, dtype=torch.int32)
-    inputs = {"x": x, "y": y, "i": i, "j": j, "out": out.clone(), "whole": whole.clone()}
-    module.fuzz(x, y, i, j, out, whole)
-    size = out[out.isfinite()].abs().max().item()
-    row = problems._recorded(
-        module,
-        problems.Problem(
-            "fuzz",
-            "",
-            inputs,
-            lambda module, given: module.fuzz(*given.values()),
-            [out.double(), whole.double()],
-            [size, 0.0],
-            group="fuzz",
-        ),
-    )
-    answer = ask("problem", source=text, row=row)
+    given = {name: torch.randn(8, generator=generator) for name in "xy"}
+    given |= {name: torch.randint(-9, 10, (8,), generator=generator).int() for name in "ij"}
+    given |= {"out": torch.zeros(EACH, 8), "whole": torch.zeros(EACH, 8).int()}
+    answer = launched(ask, text, "_fuzz_kernel", given, SCALARS | {"BLOCK": 8})
     assert not answer["error"], (answer["error"], text.splitlines()[answer["error"]["line"] - 1])
-    real, exact = answer["outputs"]
-    for place, (got, want) in some(
-        enumerate(zip(real["got"], out.flatten().tolist(), strict=True))
+    module = load_file(path, "fuzz_of_the_engine")
+    module._fuzz_kernel[(1,)](*given.values(), 0.75, 5, BLOCK=8)
+    got = numbers(answer)
+    for place, (real, whole) in some(
+        enumerate(zip(got["out_ptr"], got["whole_ptr"], strict=True)), 8 * EACH
     ):
-        line = lines[place // 8 * 2]
+        about = lines[place // 8 * 2 :][:2]
         # Each step rounds to float32, exp in its own way; sums are added in another order.
-        assert float(got) == pytest.approx(want, rel=2e-5, abs=2e-5, nan_ok=True), line
-    for place, (got, want) in some(
-        enumerate(zip(exact["got"], whole.flatten().tolist(), strict=True))
-    ):
-        assert got == want, lines[place // 8 * 2 + 1]
-
-
-class DrawBfloat:
-    """Random expressions of bfloat16, in words that tl and torch share."""
-
-    def __init__(self, seed):
-        self.random = random.Random(seed)
-
-    def __call__(self, depth):
-        r = self.random
-        if depth == 0:
-            return r.choice(["x", "y", "z"])
-        a, b = self(depth - 1), self(r.randrange(depth))
-        return r.choice(
-            [
-                f"({a} + {b})", f"({a} - {b})", f"({a} * {b})", f"(-{a})", f"({a} * 1.75)",
-                f"({a} + 0.3125)", f"tl.maximum({a}, {b})", f"tl.minimum({a}, {b})", f"tl.abs({a})",
-                f"tl.where({a} < {b}, {b}, {a})", f"tl.where({a} == {b}, x, {a})",
-                f"({a}.to(tl.float32) * {b}.to(tl.float32) + 0.1).to(tl.bfloat16)",
-                f"({a}.to(tl.float32) / 3.0).to(tl.bfloat16)",
-            ]
-        )  # fmt: skip
+        want = given["out"].flatten()[place].item()
+        assert real == pytest.approx(want, rel=2e-5, abs=2e-5, nan_ok=True), about
+        assert whole == given["whole"].flatten()[place].item(), about
 
 
 class InTorch:
@@ -726,38 +663,25 @@ def test_random_expressions_of_bfloat16_give_what_pytorch_gives(ask):
     PyTorch and not Triton's interpreter is the yardstick: that one cuts bfloat16 off, and has no
     arithmetic of it.
     """
-    draw = DrawBfloat(20)
-    expressions = ["x", "y", "z", *(draw(1 + number % 3) for number in range(EACH))]
+    chance = random.Random(20)
+    expressions = ["x", "y", "z", *(drawn(chance, "B", 1 + number % 3) for number in range(EACH))]
     generator = torch.Generator().manual_seed(1)
     x, y, z = (torch.randn(16, generator=generator) for _ in "xyz")
     x[:3] = torch.tensor([ROUNDED, -ROUNDED, 1 + 2**-8])
     given = {"x": x, "y": y, "z": z * torch.logspace(-20, 20, 16)}
     rounded = {name: value.bfloat16() for name, value in given.items()}
     want = torch.stack([eval(text, {"tl": InTorch, **rounded}) for text in expressions]).float()
-    out = torch.empty_like(want)
-    seen = launches.Launches(given)
-    args = {f"{name}_ptr": seen.place(value, name) for name, value in given.items()}
-    args |= {"out_ptr": seen.place(out, "out"), "BLOCK": 16}
     lines = [
         f"tl.store(out_ptr + {number} * BLOCK + offs, ({text}).to(tl.float32))"
         for number, text in enumerate(expressions)
     ]
-    row = {
-        "problem": "bfloat16",
-        "title": "",
-        "group": "",
-        "launches": [{"kernel": "_bfloat_kernel", "grid": [1], "args": args}],
-        "storages": seen.memory(),
-        "outputs": [args["out_ptr"] | {"float32": launches.float32(want), "allowed": 0.0}],
-    }
-    answer = ask("problem", source=BFLOATS + "".join(f"    {line}\n" for line in lines), row=row)
+    text = BFLOATS + "".join(f"    {line}\n" for line in lines)
+    tensors = given | {"out": torch.empty_like(want)}
+    answer = launched(ask, text, "_bfloat_kernel", tensors, {"BLOCK": 16})
     assert not answer["error"], (answer["error"], lines[answer["error"]["line"] - 7])
-    (result,) = answer["outputs"]
-    assert result["shape"] == list(want.shape)
-    for place, (got, right) in enumerate(
-        zip(some(result["got"], 900), want.flatten().tolist(), strict=True)
-    ):
-        assert float(got) == pytest.approx(right, rel=0, abs=0, nan_ok=True), lines[place // 16]
+    got = some(numbers(answer)["out_ptr"], 900)
+    for place, pair in enumerate(zip(got, want.flatten().tolist(), strict=True)):
+        assert pair[0] == pytest.approx(pair[1], rel=0, abs=0, nan_ok=True), lines[place // 16]
 
 
 # Bad input.
@@ -827,13 +751,9 @@ def test_the_fields_of_a_named_tuple_are_seen_one_by_one(ask):
     text = IMPORTS + "import triton\nimport triton.language as tl\n" + HELPERS + FUZZED
     text += "    state = State(x[:, None], (y, 0.0))\n    z = state.m * s\n"
     text += "    tl.store(out_ptr + offs, tl.sum(z, 1))\n"
-    tensors = {name: placed(name, torch.zeros(16)) for name in "xy"} | {
-        name: placed(name, torch.zeros(16, dtype=torch.int32)) for name in "ij"
-    }
-    args = {f"{name}_ptr": value for name, value in tensors.items()}
-    args |= {"out_ptr": placed("out", torch.zeros(16)), "whole_ptr": args["i_ptr"]}
-    args |= {"s": {"type": "float32", "value": 0.75}, "n": 5, "BLOCK": 16}
-    options = {"variables": {"program": [0]}}
-    answer = ask("run", source=text, kernel="_fuzz_kernel", grid=[1], args=args, options=options)
+    tensors = dict.fromkeys(("x", "y", "out"), torch.zeros(16))
+    tensors |= dict.fromkeys(("i", "j", "whole"), torch.zeros(16).int())
+    others = SCALARS | {"BLOCK": 16}
+    answer = launched(ask, text, "_fuzz_kernel", tensors, others, variables={"program": [0]})
     seen = [step["variable"] for step in answer["steps"]]
     assert seen == ["offs", *"xyij", "state.m", "state.l[0]", "state.l[1]", "z"]

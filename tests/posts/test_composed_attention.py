@@ -1,8 +1,10 @@
 """The three kernels, attention composed of them, and the PyTorch op: against float64."""
 
 import math
+import re
 import sys
 from contextlib import contextmanager
+from types import SimpleNamespace
 from unittest.mock import patch
 
 import numpy as np
@@ -25,7 +27,8 @@ from snippets.composed_attention.kernel import composed_attention
 from snippets.composed_attention.op import composed_attention_op
 from snippets.composed_attention.parts import matmul, softmax, transpose
 from tests.floors import some
-from tests.refusals import assert_refused
+from tests.posts import test_launchers as contract
+from tests.refusals import assert_refused, each_refusal
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 ON_GPU = DEVICE == "cuda"
@@ -107,10 +110,6 @@ def test_softmax_of_large_numbers(dtype):
     x = randn(3, 40, dtype=dtype, spread=1e4)
     x[0, 1:] = -math.inf  # all the weight on one
     assert_softmax(softmax(x), x)
-
-
-def test_softmax_rows_sum_to_one():
-    torch.testing.assert_close(softmax(randn(7, 333)).sum(-1), torch.ones(7, device=DEVICE))
 
 
 @pytest.mark.numerical
@@ -242,10 +241,8 @@ def test_offsets_beyond_32_bits():
 @pytest.mark.skipif(ON_GPU, reason="stores are recorded in the interpreter")
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32], ids=str)
 def test_each_launch_stores_what_the_formula_says(dtype):
-    lab = type(
-        "Lab", (), {"each": lambda _, **axes: [{"dtype": str(dtype)[6:], "D": 64, "N": 128}]}
-    )
-    rows = list(bench.memory_traffic(lab()))
+    lab = SimpleNamespace(each=lambda **axes: [{"dtype": str(dtype)[6:], "D": 64, "N": 128}])
+    rows = list(bench.memory_traffic(lab))
     assert [row["step"] for row in rows] == list(bench.STEPS)
     for row in rows:
         assert row["bytes_stored_recorded"] == row["bytes_stored"] > 0
@@ -314,85 +311,38 @@ def meta(*shape):
     return torch.ones(*shape, device="meta")
 
 
-SHARED = {  # by composed_attention and by the op
-    "not a tensor": (lambda: qkv(k=[1.0]), TypeError("k is <class 'list'>")),
-    "float64": (
-        lambda: qkv(q=ones(2, 3, 8).double()),
-        TypeError("q is torch.float64; allowed: (torch.float16"),
-    ),
-    "integers": (lambda: qkv(v=ones(2, 5, 8).int()), TypeError("v is torch.int32")),
-    "two dtypes": (lambda: qkv(k=ones(2, 5, 8).half()), TypeError("k is torch.float16 on")),
-    "two devices": (lambda: qkv(k=meta(2, 5, 8)), TypeError("k is torch.float32 on meta")),
-    "no dimension": (lambda: qkv(q=ones(())), ValueError("q has shape (); allowed: 1 to 4")),
-    "five dimensions": (lambda: qkv(q=ones(1, 1, 2, 3, 8)), ValueError("1 to 4 dimensions")),
-    "no query": (lambda: qkv(q=ones(2, 0, 8)), ValueError("q has shape (2, 0, 8); allowed: 1")),
-    "no key": (lambda: qkv(k=ones(2, 0, 8)), ValueError("k has shape (2, 0, 8); allowed: 1")),
-    "no batch": (lambda: qkv(q=ones(0, 3, 8)), ValueError("4 dimensions, none 0")),
-    "other heads": (
-        lambda: qkv(k=ones(3, 5, 8)),
-        ValueError("k has shape (3, 5, 8); allowed with q: (2, 5, 8)"),
-    ),
-    "other rank": (lambda: qkv(k=ones(5, 8)), ValueError("k has shape (5, 8); allowed with q")),
-    "vector and heads": (lambda: qkv(q=ones(8)), ValueError("allowed with q: (5, 8)")),
-    "vector and vector": (lambda: qkv(q=ones(8), k=ones(8)), ValueError("q: ('N', 8)")),
-    "other head dimension": (lambda: qkv(k=ones(2, 5, 9)), ValueError("k has shape (2, 5, 9)")),
-    "v unlike k": (lambda: qkv(v=ones(2, 4, 8)), ValueError("v has shape (2, 4, 8); allowed")),
-    "scale not finite": (lambda: qkv(scale=math.nan), ValueError("scale is nan")),
+CASES = contract.asked("composed_attention")
+# What the op never sees, or sees otherwise: its schema, the dispatcher and autograd come before.
+BEFORE = r"a dense|\{dense|quint8|a number or|\{needs|requires grad|negated|is 0;|is 10{38}"
+OF_THE_OP = [said for said in CASES if not re.search(BEFORE, said)]
+OF_ITS_OWN = {
+    ValueError: {
+        "k has shape (8,); allowed with q: ('N', 8)": {"q": ones(8), "k": ones(8)},
+        "q asks for rows of 32769; allowed: at most 32768": (
+            {"q": ones(2, 8)} | dict.fromkeys("kv", ones(32_769, 8))
+        ),
+        "2147483648 programs; allowed: at most 2147483647": (
+            {"q": ones(1, 1).expand(2**31, 1)} | dict.fromkeys("kv", ones(1, 1))
+        ),
+    }
 }
-REFUSED = SHARED | {
-    "wrong device": (
-        lambda: {n: meta(2, 5, 8) for n in "qkv"},
-        ValueError("q is on meta; allowed: a GPU"),
-    ),
-    "many keys": (
-        lambda: {"q": ones(2, 8)} | {n: ones(32_769, 8) for n in "kv"},
-        ValueError("q asks for rows of 32769; allowed: at most 32768"),
-    ),
-    "many programs": (
-        lambda: {"q": ones(1, 1).expand(2**31, 1)} | {n: ones(1, 1) for n in "kv"},
-        ValueError("2147483648 programs; allowed: at most 2147483647"),
-    ),
-    "gradient": (lambda: qkv(v=ones(2, 5, 8, requires_grad=True)), ValueError("v requires grad")),
-    "scale a string": (lambda: qkv(scale="1"), TypeError("scale is '1'")),
-    "scale a bool": (lambda: qkv(scale=True), TypeError("scale is True")),
-}
-REFUSED_PARTS = {
-    "transpose a vector": (transpose, (ones(3),), ValueError("x has shape (3,); allowed: 2 to 4")),
-    "transpose float64": (transpose, (ones(3, 3).double(),), TypeError("x is torch.float64")),
-    "transpose too much": (
-        transpose,
-        (ones(1, 1).expand(2**31, 1),),
-        ValueError("2147483648 programs"),
-    ),
-    "transpose elsewhere": (transpose, (meta(3, 3),), ValueError("on meta")),
-    "softmax of nothing": (softmax, (ones(3, 0),), ValueError("x has shape (3, 0); allowed: 1")),
-    "softmax of a number": (softmax, (ones(()),), ValueError("1 to 4 dimensions")),
-    "softmax too long": (
-        softmax,
-        (ones(32_769),),
-        ValueError("x asks for rows of 32769; allowed: at most 32768"),
-    ),
-    "softmax elsewhere": (softmax, (meta(3, 3),), ValueError("on meta")),
-    "product of other sizes": (
-        matmul,
-        (ones(2, 3), ones(2, 3)),
-        ValueError("b has shape (2, 3); allowed with a: (3, 3)"),
-    ),
-    "product of other batches": (
-        matmul,
-        (ones(2, 2, 3), ones(1, 3, 2)),
-        ValueError("allowed with a: (2, 3, 2)"),
-    ),
-    "product of two dtypes": (
-        matmul,
-        (ones(2, 3), ones(3, 2).half()),
-        TypeError("b is torch.float16 on"),
-    ),
-    "product with gradient": (
-        matmul,
-        (ones(2, 3), ones(3, 2, requires_grad=True)),
-        ValueError("b requires grad"),
-    ),
+OF_PARTS = {
+    TypeError: {
+        "x is torch.float64": (transpose, ones(3, 3).double()),
+        "b is torch.float16 on": (matmul, ones(2, 3), ones(3, 2).half()),
+    },
+    ValueError: {
+        "x has shape (3,); allowed: 2 to 4": (transpose, ones(3)),
+        "x asks for 2147483648 programs": (transpose, ones(1, 1).expand(2**31, 1)),
+        "x is on meta; allowed: a GPU": (transpose, meta(3, 3)),
+        "x is on meta": (softmax, meta(3, 3)),
+        "x has shape (3, 0); allowed: 1": (softmax, ones(3, 0)),
+        "x has shape (); allowed: 1 to 4 dimensions": (softmax, ones(())),
+        "x asks for rows of 32769; allowed: at most 32768": (softmax, ones(32_769)),
+        "b has shape (2, 3); allowed with a: (3, 3)": (matmul, ones(2, 3), ones(2, 3)),
+        "allowed with a: (2, 3, 2)": (matmul, ones(2, 2, 3), ones(1, 3, 2)),
+        "b requires grad": (matmul, ones(2, 3), ones(3, 2, requires_grad=True)),
+    },
 }
 
 
@@ -403,17 +353,22 @@ def no_launch(monkeypatch):
         monkeypatch.setattr(kernel, name, None)
 
 
-@pytest.mark.parametrize("case", REFUSED)
+@contract.with_odd_tensors
+@pytest.mark.parametrize("case", CASES)
+def test_refusals_of_the_exercise(case, no_launch):
+    given, error = contract.refused("composed_attention", case)
+    assert_refused(error, exercise.composed_attention, **given)
+
+
 @pytest.mark.parametrize("attention", [composed_attention, exercise.composed_attention])
-def test_refusals(attention, case, no_launch):
-    arguments, error = REFUSED[case]
-    assert_refused(error, attention, **arguments())
+@each_refusal(OF_ITS_OWN)
+def test_refusals(attention, error, change, no_launch):
+    assert_refused(error, attention, **qkv(**change))
 
 
-@pytest.mark.parametrize("case", REFUSED_PARTS)
-def test_refusals_of_the_parts(case, no_launch):
-    function, arguments, error = REFUSED_PARTS[case]
-    assert_refused(error, function, *arguments)
+@each_refusal(OF_PARTS)
+def test_refusals_of_the_parts(error, change, no_launch):
+    assert_refused(error, *change)
 
 
 @pytest.mark.skipif(ON_GPU, reason="needs a machine without a GPU")
@@ -456,10 +411,11 @@ def test_the_op_on_a_cpu_needs_no_interpreter(monkeypatch, no_launch):
         assert the_op(q[0, 0, 0], k[0, 0], v[0, 0]).shape == (40,)
 
 
-@pytest.mark.parametrize("case", [c for c in SHARED if c != "not a tensor"])
+@contract.with_odd_tensors
+@pytest.mark.parametrize("case", OF_THE_OP)
 def test_refusals_of_the_op(case, no_launch):
-    arguments, error = SHARED[case]
-    assert_refused(error, the_op, **arguments())
+    given, error = contract.refused("composed_attention", case)
+    assert_refused(error, the_op, **given)
 
 
 def test_the_op_refuses_what_the_schema_does_not_know():

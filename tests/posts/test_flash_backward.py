@@ -15,11 +15,7 @@ from snippets._lab.judge.oracle import NumericalMismatch, causal_mask, make_qkv
 from snippets._lab.probe.compiled import Compiler
 from snippets.flash_attention.kernel import flash_attention
 from snippets.flash_backward import bench, figures, kernel, one_pass, op
-from snippets.flash_backward.checks import (
-    assert_gradients,
-    error_of_weights,
-    forward,
-)
+from snippets.flash_backward.checks import assert_gradients, error_of_weights, forward
 from snippets.flash_backward.kernel import TILES, Tile, flash_backward
 from snippets.flash_backward.two_passes import two_passes
 from tests import made_up

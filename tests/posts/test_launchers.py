@@ -9,6 +9,7 @@ import ast
 import contextlib
 import functools
 import inspect
+import itertools
 import math
 import re
 import shutil
@@ -450,20 +451,43 @@ def test_a_corner_without_a_causal_mask_has_no_effect(room):
 
 @with_every_mask
 def test_a_query_that_sees_no_key_gets_zeros(room):
-    out = call(room, *make(room, 2, M=40, N=9), causal=True)
-    assert (out[:, :31] == 0).all()
-    assert (out[:, 31:] != 0).any(-1).all()
+    """Whole tiles of queries, and some rows of one."""
+    out = call(room, *make(room, 2, M=200, N=9), causal=True)
+    assert (out[:, :191] == 0).all()
+    assert (out[:, 191:] != 0).any(-1).all()
 
 
-@with_every_launcher
-def test_zero_scores_weigh_all_keys_alike(room):
-    q, k, v = make(room, 1, 2, M=3)
-    out = call(room, torch.zeros_like(q), k, v)
-    if "v" in parameters(room):
-        want = v.double().mean(-2, keepdim=True).expand(q.shape)
-    else:
-        want = torch.full(out.shape, 1 / k.shape[-2], dtype=torch.float64, device=out.device)
-    torch.testing.assert_close(out, want.to(out.dtype))
+def wide_or_not(room):
+    """Columns and dtypes of a launcher that has values, and a mask that hides keys."""
+    if {"v", "causal"} <= set(parameters(room)):
+        yield from itertools.product((of(room).D, 128), dtypes(room))
+
+
+@each(wide_or_not)
+def test_a_nan_stays_where_it_belongs(room, case):
+    q, k, v = make(room, 1, 1, M=150, N=150, D=case[0], dtype=case[1])
+    broken = q.clone()
+    broken[:, :, 7] = math.nan
+    out = call(room, broken, k, v)
+    assert out[:, :, 7].isnan().all()
+    assert out.isnan().any(-1).sum() == 1
+    broken = k.clone()
+    broken[:, :, 100] = math.nan
+    out = call(room, q, broken, v, causal=True)
+    assert out[:, :, :100].isfinite().all(), "queries that do not see key 100"
+    assert out[:, :, 100:].isnan().all()
+
+
+@pytest.mark.parametrize("leading", [(), (3,)], ids=str)
+@pytest.mark.parametrize("room", [room for room in ROOMS if "return_lse" in parameters(room)])
+def test_the_logsumexp_has_the_rank_of_its_queries(room, leading):
+    q, k, v = make(room, *leading, M=5)
+    out, lse = call(room, q, k, v, return_lse=True)
+    assert torch.equal(out, call(room, q, k, v))
+    q, k = q.double() * q.shape[-1] ** -0.5, k.double()
+    allowed = 4 * torch.finfo(torch.float32).eps * ((q.abs() @ k.abs().mT).max().item() + 1)
+    want = (q @ k.mT).logsumexp(-1)
+    torch.testing.assert_close(lse.double(), want, atol=allowed, rtol=0)
 
 
 @pytest.mark.skipif(ON_GPU, reason="reserves memory that it never touches: a CPU's privilege")
@@ -501,185 +525,92 @@ def test_gradient_is_allowed_where_none_is_recorded(room):
 # What is refused.
 
 
-def ones(room, *shape, dtype=None, device=None, **options):
-    device = device or device_of(room)
-    return torch.ones(shape, dtype=dtype or of(room).dtype, device=device, **options)
+def ones(room, *shape):
+    return torch.ones(shape, dtype=of(room).dtype, device=device_of(room))
 
 
-def everywhere(make_one):
-    return {name: make_one(name) for name in "qkv"}
+def jagged(x):
+    return torch.nested.nested_tensor([*x], layout=torch.jagged)
 
 
-def other_dtype(room):
-    return torch.bfloat16 if of(room).dtype == torch.float16 else torch.float16
+def on_meta(x):
+    return x.to("meta")
 
 
-def sparse(room, D):
-    return {"k": ones(room, 2, 5, D).to_sparse()}
+def another_dtype(x):
+    return x.bfloat16() if x.dtype == torch.float16 else x.half()
 
 
-def nested(room, D, layout=torch.strided):
-    rows = [ones(room, 5, D), ones(room, 4, D)]
-    return {"k": torch.nested.nested_tensor(rows, layout=layout)}
-
-
-def quantized(room, D):
-    return {"k": torch.quantize_per_tensor(ones(room, 2, 5, D).float(), 0.1, 0, torch.quint8)}
-
-
-DENSE = "allowed: a dense torch.Tensor"
-SCALE = "scale is {}; allowed: 2^-64 to 2^64"
-
-# A function of the room and its D gives the arguments that are not q [2, 3, D], k, v [2, 5, D].
-# The sentence is the whole error, in all rooms.
+# Type of an error → all that it says, in all rooms, but for what differs from room to room → what
+# it is raised for, in place of q [2, 3, D], k, v [2, 5, D]: a shape, a change, another value.
 REFUSED = {
-    "sparse": (sparse, TypeError(f"k is torch.sparse_coo; {DENSE}")),
-    "nested": (nested, TypeError(f"k is nested; {DENSE}")),
-    "jagged": (
-        lambda r, D: nested(r, D, torch.jagged),
-        TypeError(f"k is nested; {DENSE}"),
-    ),
-    "quantized": (quantized, TypeError("k is torch.quint8; allowed: {dtypes}")),
-    "complex": (
-        lambda r, D: {"q": ones(r, 2, 3, D).cfloat()},
-        TypeError("q is torch.complex64; allowed: {dtypes}"),
-    ),
-    "float64": (
-        lambda r, D: {"q": ones(r, 2, 3, D).double()},
-        TypeError("q is torch.float64; allowed: {dtypes}"),
-    ),
-    "integers": (
-        lambda r, D: {"k": ones(r, 2, 5, D).int()},
-        TypeError("k is torch.int32; allowed: {dtypes}"),
-    ),
-    "two dtypes": (
-        lambda r, D: {"k": ones(r, 2, 5, D, dtype=other_dtype(r))},
-        TypeError("k is {other} on {device}; allowed: {dtype} on {device}"),
-    ),
-    "two devices": (
-        lambda r, D: {"k": ones(r, 2, 5, D, device="meta")},
-        TypeError("k is {dtype} on meta; allowed: {dtype} on {device}"),
-    ),
-    "another device": (
-        lambda r, D: everywhere(lambda _: ones(r, 2, 5, D, device="meta")),
-        ValueError("q is on meta; allowed: {needs}"),
-    ),
-    "gradient": (
-        lambda r, D: {"k": ones(r, 2, 5, D, requires_grad=True)},
-        ValueError("k requires grad, but has no backward; allowed: torch.no_grad()"),
-    ),
-    "negated": (
-        lambda r, D: {"k": torch._neg_view(ones(r, 2, 5, D))},
-        ValueError("k is a negated view; allowed: k.resolve_neg()"),
-    ),
-    "scale not finite": (lambda r, D: {"scale": math.nan}, ValueError(SCALE.format("nan"))),
-    "scale infinite": (lambda r, D: {"scale": math.inf}, ValueError(SCALE.format("inf"))),
-    "scale zero": (lambda r, D: {"scale": 0}, ValueError(SCALE.format("0"))),
-    "scale negative": (lambda r, D: {"scale": -0.5}, ValueError(SCALE.format("-0.5"))),
-    "scale too small": (lambda r, D: {"scale": 1e-46}, ValueError(SCALE.format("1e-46"))),
-    "scale too large": (lambda r, D: {"scale": 1e37}, ValueError(SCALE.format("1e+37"))),
-    "scale beyond floats": (
-        lambda r, D: {"scale": 10**400},
-        ValueError(SCALE.format("1" + 39 * "0")),
-    ),
-    "align misspelled": (
-        lambda r, D: {"align": "bottom-right"},
-        ValueError("align is 'bottom-right'; allowed: 'bottom_right', 'top_left'"),
-    ),
-    "align an array": (
-        lambda r, D: {"align": np.array([1, 2])},
-        ValueError("align is array([1, 2]); allowed: 'bottom_right', 'top_left'"),
-    ),
-}
-# Case → the tensors' shapes, in which D is the launcher's, and what the error says.
-SHAPES = {
-    "no dimension": ({"q": ()}, "q has shape (); allowed: {least} to 4 dimensions, none 0"),
-    "one dimension": ({"q": ("D",)}, "q has shape ({D},); allowed: 2 to 4 dimensions, none 0"),
-    "five dimensions": (
-        {"q": (1, 1, 2, 3, "D")},
-        "q has shape (1, 1, 2, 3, {D}); allowed: {least} to 4 dimensions, none 0",
-    ),
-    "no query": (
-        {"q": (2, 0, "D")},
-        "q has shape (2, 0, {D}); allowed: {least} to 4 dimensions, none 0",
-    ),
-    "no key": (
-        {"k": (2, 0, "D")},
-        "k has shape (2, 0, {D}); allowed: {least} to 4 dimensions, none 0",
-    ),
-    "no batch": (
-        {"q": (0, 3, "D")},
-        "q has shape (0, 3, {D}); allowed: {least} to 4 dimensions, none 0",
-    ),
-    "other heads": (
-        {"kv": (3, 5, "D")},
-        "k has shape (3, 5, {D}); allowed with q: (2, 5, {D})",
-    ),
-    "no multiple of heads": (
-        {"kv": (3, 5, "D")},
-        "q has 2 heads and k 3; allowed: a multiple of k's",
-    ),
-    "other batch": (
-        {"q": (1, 2, 3, "D"), "kv": (4, 2, 5, "D")},
-        "k has shape (4, 2, 5, {D}); allowed with q: (1, 2, 5, {D})",
-    ),
-    "lower rank": (
-        {"kv": (5, "D")},
-        "k has shape (5, {D}); allowed with q: ({fewest}, 5, {D})",
-    ),
-    "higher rank": (
-        {"kv": (1, 2, 5, "D")},
-        "k has shape (1, 2, 5, {D}); allowed with q: (2, 5, {D})",
-    ),
-    "other head dimension": (
-        {"kv": (2, 5, "2D")},
-        "k has shape (2, 5, {2D}); allowed with q: (2, 5, {D})",
-    ),
-    "v unlike k": ({"v": (2, 4, "D")}, "v has shape (2, 4, {D}); allowed with q: (2, 5, {D})"),
-}
-# Argument → what it must be, and values that are none, with what is said of them.
-TYPES = {
-    "q": ("a dense torch.Tensor", {"<class 'numpy.ndarray'>": np.ones((2, 3))}),
-    "k": ("a dense torch.Tensor", {"<class 'list'>": [1.0]}),
-    "scale": (
-        "a number or None",
-        {repr(x): x for x in ("1", True, torch.ones(()), Decimal(1))},
-    ),
-    "causal": ("True, False", {repr(x): x for x in (1, np.True_, torch.ones(()))}),
-    "return_lse": ("True, False", {"1": 1}),
-}
-
-
-def shaped(room, D, shapes):
-    sizes = {"D": D, "2D": 2 * D}
-    return {
-        name: ones(room, *(sizes.get(size, size) for size in shape))
-        for names, shape in shapes.items()
-        for name in names
+    TypeError: {
+        "q is <class 'numpy.ndarray'>; allowed: a dense torch.Tensor": {"q": np.ones((2, 3))},
+        "k is <class 'list'>; allowed: a dense torch.Tensor": {"k": [1.0]},
+        "k is torch.sparse_coo; allowed: a dense torch.Tensor": {"k": torch.Tensor.to_sparse},
+        "k is nested; allowed: a dense torch.Tensor": {
+            "k": lambda x: torch.nested.nested_tensor([x[0], x[1, 1:]])
+        },
+        "k is nested; {dense}": {"k": jagged},
+        "k is torch.quint8; allowed: {dtypes}": {
+            "k": lambda x: torch.quantize_per_tensor(x.float(), 0.1, 0, torch.quint8)
+        },
+        "q is torch.complex64; allowed: {dtypes}": {"q": torch.Tensor.cfloat},
+        "q is torch.float64; allowed: {dtypes}": {"q": torch.Tensor.double},
+        "k is torch.int32; allowed: {dtypes}": {"k": torch.Tensor.int},
+        "k is {other} on {device}; allowed: {dtype} on {device}": {"k": another_dtype},
+        "k is {dtype} on meta; allowed: {dtype} on {device}": {"k": on_meta},
+        "return_lse is 1; allowed: True, False": {"return_lse": 1},
     }
-
-
-REFUSED |= {
-    case: (functools.partial(shaped, shapes=shapes), ValueError(said))
-    for case, (shapes, said) in SHAPES.items()
+    | {
+        f"causal is {x!r}; allowed: True, False": {"causal": x}
+        for x in (1, np.True_, torch.ones(()))
+    }
+    | {
+        f"scale is {x!r}; allowed: a number or None": {"scale": x}
+        for x in ("1", True, torch.ones(()), Decimal(1))
+    },
+    ValueError: {
+        "q is on meta; allowed: {needs}": dict.fromkeys("qkv", on_meta),
+        "k requires grad, but has no backward; allowed: torch.no_grad()": {
+            "k": torch.Tensor.requires_grad_
+        },
+        "k is a negated view; allowed: k.resolve_neg()": {"k": torch._neg_view},
+        "align is 'bottom-right'; allowed: 'bottom_right', 'top_left'": {"align": "bottom-right"},
+        "align is array([1]); allowed: 'bottom_right', 'top_left'": {"align": np.array([1])},
+        "q has shape (); allowed: {least} to 4 dimensions, none 0": {"q": ()},
+        "{a_vector}": {"q": ("D",)},
+        "q has shape (1, 1, 2, 3, {D}); allowed: {least} to 4 dimensions, none 0": {
+            "q": (1, 1, 2, 3, "D")
+        },
+        "q has shape (2, 0, {D}); allowed: {least} to 4 dimensions, none 0": {"q": (2, 0, "D")},
+        "k has shape (2, 0, {D}); allowed: {least} to 4 dimensions, none 0": {"k": (2, 0, "D")},
+        "q has shape (0, 3, {D}); allowed: {least} to 4 dimensions, none 0": {"q": (0, 3, "D")},
+        "{other_heads}": dict.fromkeys("kv", (3, 5, "D")),
+        "k has shape (4, 2, 5, {D}); allowed with q: (1, 2, 5, {D})": (
+            {"q": (1, 2, 3, "D")} | dict.fromkeys("kv", (4, 2, 5, "D"))
+        ),
+        "k has shape (5, {D}); allowed with q: ({fewest}, 5, {D})": dict.fromkeys("kv", (5, "D")),
+        "k has shape (1, 2, 5, {D}); allowed with q: (2, 5, {D})": (
+            dict.fromkeys("kv", (1, 2, 5, "D"))
+        ),
+        "k has shape (2, 5, {twice_D}); allowed with q: (2, 5, {D})": (
+            dict.fromkeys("kv", lambda x: torch.cat([x, x], -1))
+        ),
+        "v has shape (2, 4, {D}); allowed with q: (2, 5, {D})": {"v": (2, 4, "D")},
+    }
+    | {
+        f"scale is {x!r:.40}; allowed: 2^-64 to 2^64": {"scale": x}
+        for x in (math.nan, math.inf, 0, -0.5, 1e-46, 1e37, 10**400)
+    },
 }
-REFUSED |= {
-    f"{name} {said}": (
-        lambda room, D, given={name: value}: given,
-        TypeError(f"{name} is {said}; allowed: {must}"),
-    )
-    for name, (must, values) in TYPES.items()
-    for said, value in values.items()
-}
-OPTIONS = {"v", "causal", "align", "return_lse"}  # not every launcher has these arguments
+CASES = {said: (kind, change) for kind, all_ in REFUSED.items() for said, change in all_.items()}
 
 
 def asked(room):
     """The refusals that the launcher has arguments for."""
-    without = OPTIONS - set(parameters(room))
-    without |= {"other heads"} if of(room).groups else {"no multiple of heads"}
-    without |= {"one dimension"} if of(room).least_rank < 2 else set()
-    yield from (case for case in REFUSED if not {case, case.split()[0]} & without)
+    without = {"v", "causal", "align", "return_lse"} - set(parameters(room))
+    return [said for said in CASES if said.split()[0] not in without]
 
 
 @contextlib.contextmanager
@@ -692,42 +623,54 @@ def no_launch(room):
         yield
 
 
-def sentence(room, pattern):
-    """The error that a room should raise: its dtypes, sizes and needs in the pattern's places."""
-    D, groups = of(room).D, of(room).groups
-    dtype = of(room).dtype
-    said = {
-        "{dtypes}": str(load(room, "kernel").DTYPES),
-        "{dtype}": str(dtype),
-        "{other}": str(other_dtype(room)),
+def sentence(room, said):
+    """The error that a room should raise: its dtypes, sizes and needs in the places of `said`."""
+    D, groups, dtype = of(room).D, of(room).groups, of(room).dtype
+    here = interpreted(room) or HOPPER
+    a_vector = f"q has shape ({D},); allowed: 2 to 4 dimensions, none 0"
+    if of(room).least_rank < 2:
+        a_vector = f"k has shape (2, 5, {D}); allowed with q: (5, {D})"
+    other_heads = f"k has shape (3, 5, {D}); allowed with q: (2, 5, {D})"
+    return said.format(
+        D=D,
+        twice_D=2 * D,
+        dtype=dtype,
+        dtypes=load(room, "kernel").DTYPES,
+        other=another_dtype(torch.ones(1, dtype=dtype)).dtype,
         # Where Gluon's kernel is played, its tensors say that they are on a GPU.
-        "{device}": str(torch.empty(0, device=device_of(room)).device)
-        if interpreted(room) or HOPPER
-        else "cuda:0",
-        "{needs}": "a GPU, or a CPU with TRITON_INTERPRET=1"
-        if interpreted(room)
-        else "an H100 or H200",
-        "{least}": str(of(room).least_rank),
-        "{fewest}": "1" if groups else "2",  # heads of keys, to go with two of queries
-        "{2D}": str(2 * D),
-        "{D}": str(D),
-    }
-    for name, value in said.items():
-        pattern = pattern.replace(name, value)
-    return pattern
+        device=torch.empty(0, device=device_of(room)).device if here else "cuda:0",
+        needs="a GPU, or a CPU with TRITON_INTERPRET=1" if interpreted(room) else "an H100 or H200",
+        dense="allowed: a dense torch.Tensor",
+        least=of(room).least_rank,
+        a_vector=a_vector,
+        other_heads="q has 2 heads and k 3; allowed: a multiple of k's" if groups else other_heads,
+        fewest=1 if groups else 2,  # heads of keys, to go with two of queries
+    )
 
 
-@pytest.mark.filterwarnings("ignore:.*(prototype stage|deprecated):UserWarning")  # odd tensors
+def refused(room, case):
+    """What a launcher is given in a case of `CASES`, and the error that it should raise."""
+    kind, change = CASES[case]
+    D = of(room).D
+    given = {"q": ones(room, 2, 3, D), "k": ones(room, 2, 5, D), "v": ones(room, 2, 5, D)}
+    for name, x in change.items():
+        if isinstance(x, tuple):
+            given[name] = ones(room, *(D if size == "D" else size for size in x))
+        else:
+            given[name] = x(given[name]) if callable(x) else x
+    given = {name: x for name, x in given.items() if name in parameters(room)}
+    return given, kind(sentence(room, case))
+
+
+with_odd_tensors = pytest.mark.filterwarnings("ignore:.*(prototype stage|deprecated):UserWarning")
+
+
+@with_odd_tensors
 @each(asked)
 def test_refusals(room, case):
-    change, error = REFUSED[case]
-    D = of(room).D
-    usual = {"q": ones(room, 2, 3, D), "k": ones(room, 2, 5, D), "v": ones(room, 2, 5, D)}
-    arguments = usual | change(room, D)
-    arguments = {name: x for name, x in arguments.items() if name in parameters(room)}
-    wanted = sentence(room, f"{error}")
+    given, error = refused(room, case)
     with running(room) as run, no_launch(room):
-        assert assert_refused(type(error)(wanted), run, **arguments) == wanted
+        assert assert_refused(error, run, **given) == f"{error}"
 
 
 PROGRAMS = "2147483648 programs; allowed: at most 2147483647"
@@ -740,11 +683,7 @@ LIMITS = [
     ("basic_attention", (2, 8), (16_385, 8), "16385 keys"),
     ("basic_attention", (2**31, 1), (1, 1), PROGRAMS),
     ("vectorized_attention", (2, 1025), (2, 1025), "1025 columns; allowed: at most 1024"),
-    (
-        "vectorized_attention",
-        *((2, 64), (16_385, 64)),
-        "2097152 elements of a tile; allowed: at most 1048576",
-    ),
+    ("vectorized_attention", (2, 64), (16_385, 64), "2097152 elements of a tile; allowed: at most"),
     ("vectorized_attention", (2, 65), (8193, 65), "2097152 elements of a tile"),
     ("vectorized_attention", (2**31, 1), (1, 1), PROGRAMS),
     ("tiled_attention", (2, 257), (2, 257), "257 columns; allowed: at most 256"),

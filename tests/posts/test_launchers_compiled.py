@@ -34,8 +34,12 @@ from tests.floors import perhaps, some
 ON_GPU = torch.cuda.is_available()
 HOPPER = ON_GPU and torch.cuda.get_device_capability() == (9, 0)
 ROOMS = ["flash_attention", "hopper_attention"]
-with_each = pytest.mark.parametrize("room", ROOMS)
 without_a_gpu = pytest.mark.skipif(ON_GPU, reason="plays a GPU where there is none")
+
+
+def with_each(test):
+    """For every room, where a GPU is played."""
+    return without_a_gpu(pytest.mark.parametrize("room", ROOMS)(test))
 
 
 class Compiled:
@@ -149,19 +153,12 @@ def problems(room, count):
             if draw.random() < 0.5:  # heads side by side
                 memory = memory.view(1, rows, heads, D + room_beside).transpose(1, 2)
             tensors.append(memory[..., first : first + D])
-        yield (
-            tensors,
-            {
-                "causal": draw.random() < 0.5,
-                "align": draw.choice(("bottom_right", "top_left")),
-                "return_lse": draw.random() < 0.5,
-                "scale": draw.choice((None, 0.5, 16.0)),
-            },
-        )
+        options = {"causal": draw.random() < 0.5, "return_lse": draw.random() < 0.5}
+        options["align"] = draw.choice(("bottom_right", "top_left"))
+        yield tensors, options | {"scale": draw.choice((None, 0.5, 16.0))}
 
 
 @with_each
-@without_a_gpu
 def test_a_kernel_is_kept_for_what_triton_compiles_it_for(room, play):
     """Calls that share a kernel here would share it in Triton too; and few are compiled twice."""
     played = play(room)
@@ -194,7 +191,6 @@ def told(x):
 
 
 @with_each
-@without_a_gpu
 @pytest.mark.parametrize("options", [{}, {"causal": True}, {"return_lse": True}], ids=str)
 def test_a_kept_kernel_gets_what_triton_would_hand_it(room, options, play):
     played = play(room)
@@ -235,7 +231,6 @@ class OnAnother(OnGpu):
 
 
 @with_each
-@without_a_gpu
 def test_each_device_has_kernels_of_its_own(room, play):
     played = play(room)
     tensors = make_qkv(1, 1, N=16, D=64, dtype=torch.float16)
@@ -246,7 +241,6 @@ def test_each_device_has_kernels_of_its_own(room, play):
 
 
 @with_each
-@without_a_gpu
 def test_what_is_no_compiled_kernel_is_not_kept(room, play):
     played = play(room, compiles=False)
     tensors = make_qkv(1, 1, N=16, D=64, dtype=torch.float16)
@@ -255,7 +249,6 @@ def test_what_is_no_compiled_kernel_is_not_kept(room, play):
 
 
 @with_each
-@without_a_gpu
 def test_tensors_are_not_kept(room, play):
     played = play(room)
     for tensors, options in problems(room, 20):
@@ -268,7 +261,6 @@ def test_tensors_are_not_kept(room, play):
 
 
 @with_each
-@without_a_gpu
 def test_what_follows_from_shapes_and_options_is_worked_out_once(room, play, monkeypatch):
     """A call that finds its Plan launches what it would launch if nothing were known."""
     played = play(room)
@@ -330,7 +322,6 @@ def known(play, monkeypatch):
 
 
 @with_each
-@without_a_gpu
 @pytest.mark.parametrize("case", ALMOST)
 def test_what_is_refused_is_refused_though_a_call_almost_like_it_is_known(room, case, known):
     played, arguments = known(room)
@@ -342,7 +333,6 @@ def test_what_is_refused_is_refused_though_a_call_almost_like_it_is_known(room, 
 
 
 @with_each
-@without_a_gpu
 def test_a_known_call_is_refused_where_derivatives_are_recorded(room, known):
     played, arguments = known(room)
     with forward_ad.dual_level(), pytest.raises(TypeError, match=r"torch\.func cannot see"):
@@ -355,7 +345,6 @@ def test_a_known_call_is_refused_where_derivatives_are_recorded(room, known):
 
 
 @with_each
-@without_a_gpu
 def test_a_known_call_is_another_at_an_address_that_no_descriptor_takes(room, known):
     played, arguments = known(room)
     q = arguments["q"]
@@ -369,7 +358,6 @@ def test_a_known_call_is_another_at_an_address_that_no_descriptor_takes(room, kn
 
 
 @with_each
-@without_a_gpu
 def test_no_plan_holds_a_tensor(room, play):
     played = play(room)
     tensors = make_qkv(1, 1, N=16, D=64, dtype=torch.float16)
@@ -409,7 +397,6 @@ def test_the_callers_allocator_stays(play, monkeypatch):
 
 
 @with_each
-@without_a_gpu
 @pytest.mark.parametrize("D", [64, 128])
 def test_the_parts_whose_host_time_is_measured(room, D, play):
     """The last two are a launch as it is, and one for which Triton has to find the kernel."""
@@ -500,17 +487,12 @@ def test_triton_launches_a_kept_kernel_on_the_stream_of_now_between_its_hooks(tm
 # On a GPU.
 
 
-def runs_here(room):
-    return HOPPER if room == "hopper_attention" else ON_GPU
+def of_a_gpu(room):
+    there = HOPPER if room == "hopper_attention" else ON_GPU
+    return pytest.param(room, marks=pytest.mark.skipif(not there, reason="needs its GPU"))
 
 
-on_a_gpu = pytest.mark.parametrize(
-    "room",
-    [
-        pytest.param(room, marks=pytest.mark.skipif(not runs_here(room), reason="needs its GPU"))
-        for room in ROOMS
-    ],
-)
+on_a_gpu = pytest.mark.parametrize("room", [of_a_gpu(room) for room in ROOMS])
 
 
 def check(room, q, k, v, **options):

@@ -22,7 +22,7 @@ from snippets.masks_and_packing.checks import attend, attend_packed, visible
 from snippets.masks_and_packing.kernel import masks_and_packing
 from snippets.masks_and_packing.op import masked_attention
 from tests.floors import some
-from tests.refusals import assert_refused
+from tests.refusals import assert_refused, each_refusal
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 ON_GPU = DEVICE == "cuda"
@@ -368,73 +368,63 @@ def test_the_op_refuses_a_second_derivative():
 
 
 REFUSED = {
-    "a window of one": ({"window": 128}, ValueError("window is 128; allowed: two of None and")),
-    "a window below zero": ({"window": (-1, 0)}, ValueError("window is (-1, 0)")),
-    "a window in tokens and a half": ({"window": (2.5, 0)}, ValueError("window is (2.5, 0)")),
-    "sinks of 16 bits": (
-        {"sinks": torch.zeros(2).half()},
-        TypeError("sinks is torch.float16"),
-    ),
-    "a sink for each head of keys": (
-        {"sinks": torch.zeros(1)},
-        ValueError("sinks has shape (1,); allowed with q: (2,)"),
-    ),
-    "a soft cap of 0": ({"softcap": 0.0}, ValueError("softcap is 0.0; allowed: 2^-20 to 2^20")),
-    "a soft cap of text": ({"softcap": "30"}, TypeError("softcap is '30'; allowed: a number")),
-    "a bias of booleans": ({"bias": torch.ones(1, 1, 1, 6) > 0}, TypeError("bias is torch.bool")),
-    "a bias without heads": (
-        {"bias": torch.zeros(3, 6)},
-        ValueError("bias has shape (3, 6); allowed: [B or 1, H or 1, M or 1, N], and no"),
-    ),
-    "a bias of one key": ({"bias": torch.zeros(1, 1, 3, 1)}, ValueError("(1, 1, 3, 1); allowed")),
-    "a bias for other keys": (
-        {"bias": torch.zeros(1, 1, 3, 5)},
-        ValueError("bias has shape (1, 1, 3, 5)"),
-    ),
+    ValueError: {
+        "window is 128; allowed: two of None and": {"window": 128},
+        "window is (-1, 0)": {"window": (-1, 0)},
+        "window is (2.5, 0)": {"window": (2.5, 0)},
+        "sinks has shape (1,); allowed with q: (2,)": {"sinks": torch.zeros(1)},
+        "softcap is 0.0; allowed: 2^-20 to 2^20": {"softcap": 0.0},
+        "bias has shape (3, 6); allowed: [B or 1, H or 1, M or 1, N], and no": {
+            "bias": torch.zeros(3, 6)
+        },
+        "(1, 1, 3, 1); allowed": {"bias": torch.zeros(1, 1, 3, 1)},
+        "bias has shape (1, 1, 3, 5)": {"bias": torch.zeros(1, 1, 3, 5)},
+    },
+    TypeError: {
+        "sinks is torch.float16": {"sinks": torch.zeros(2).half()},
+        "softcap is '30'; allowed: a number": {"softcap": "30"},
+        "bias is torch.bool": {"bias": torch.ones(1, 1, 1, 6) > 0},
+    },
 }
+ENDS = ("cu_seqlens_q", "cu_seqlens_k")
+BOTH = "allowed: both or none, [sequences + 1]"
 OF_PACKED = {
-    "ends of 64 bits": (
-        {"cu_seqlens_q": torch.tensor([0, 2]), "cu_seqlens_k": torch.tensor([0, 2])},
-        TypeError("cu_seqlens_q is torch.int64"),
-    ),
-    "ends of queries alone": (
-        {"cu_seqlens_k": None},
-        ValueError("cu_seqlens_q, cu_seqlens_k: allowed: both or none, [sequences + 1]"),
-    ),
-    "more ends of keys": (
-        {"cu_seqlens_k": torch.tensor([0, 1, 2], dtype=torch.int32)},
-        ValueError("cu_seqlens_k has shape (3,); allowed with q: (2,)"),
-    ),
-    "one end": (
-        {x: torch.zeros(1, dtype=torch.int32) for x in ("cu_seqlens_q", "cu_seqlens_k")},
-        ValueError("allowed: both or none, [sequences + 1]"),
-    ),
-    "a bias": (
-        {"bias": torch.zeros(1, 1, 1, 6)},
-        ValueError("bias has shape (1, 1, 1, 6)"),
-    ),
-    "a batch": (
-        {"q": torch.zeros(1, 3, 2, 16).half()},
-        ValueError("q has shape (1, 3, 2, 16); allowed: [total, heads, D]"),
-    ),
+    ValueError: {
+        f"cu_seqlens_q, cu_seqlens_k: {BOTH}": {"cu_seqlens_k": None},
+        "cu_seqlens_k has shape (3,); allowed with q: (2,)": {
+            "cu_seqlens_k": torch.tensor([0, 1, 2], dtype=torch.int32)
+        },
+        BOTH: dict.fromkeys(ENDS, torch.zeros(1, dtype=torch.int32)),
+        "bias has shape (1, 1, 1, 6)": {"bias": torch.zeros(1, 1, 1, 6)},
+        "q has shape (1, 3, 2, 16); allowed: [total, heads, D]": {
+            "q": torch.zeros(1, 3, 2, 16).half()
+        },
+    },
+    TypeError: {"cu_seqlens_q is torch.int64": dict.fromkeys(ENDS, torch.tensor([0, 2]))},
 }
 
 
-@pytest.mark.parametrize("case", [*REFUSED, *OF_PACKED])
-def test_bad_input_is_refused_before_a_launch(case, monkeypatch):
-    for module, name in ((kernel, "_masks_and_packing_kernel"), (backward, "_queries_kernel")):
-        monkeypatch.setattr(module, name, None)  # a launch would be a TypeError
-    changes, error = (REFUSED | OF_PACKED)[case]
-    if case in OF_PACKED:
-        (q, k, v), ends = pack([3], [6])
-        rows = (2, 3)
-    else:
-        (q, k, v), ends, rows = make(M=3, N=6), {}, (1, 2, 3)
-    given = {"q": q, "k": k, "v": v} | ends
-    given |= {n: x.to(DEVICE) if isinstance(x, torch.Tensor) else x for n, x in changes.items()}
-    assert_refused(error, masks_and_packing, **given)
-    given |= {"out": given["q"], "grad_out": given["q"], "lse": torch.zeros(rows, device=DEVICE)}
-    assert_refused(error, masks_and_packing_backward, **given)
+def refused_before_a_launch(error, usual, change, rows):
+    """Both by the forward and by the backward, whose logsumexp has these rows."""
+    given = usual | {n: x.to(DEVICE) if hasattr(x, "to") else x for n, x in change.items()}
+    with pytest.MonkeyPatch.context() as patch:
+        for module, name in ((kernel, "_masks_and_packing_kernel"), (backward, "_queries_kernel")):
+            patch.setattr(module, name, None)  # a launch would be a TypeError
+        assert_refused(error, masks_and_packing, **given)
+        results = {"out": given["q"], "grad_out": given["q"]}
+        lse = torch.zeros(rows, device=DEVICE)
+        assert_refused(error, masks_and_packing_backward, **given, **results, lse=lse)
+
+
+@each_refusal(REFUSED)
+def test_bad_input_is_refused_before_a_launch(error, change):
+    refused_before_a_launch(error, dict(zip("qkv", make(M=3, N=6), strict=True)), change, (1, 2, 3))
+
+
+@each_refusal(OF_PACKED)
+def test_bad_ends_are_refused_before_a_launch(error, change):
+    tensors, ends = pack([3], [6])
+    refused_before_a_launch(error, dict(zip("qkv", tensors, strict=True)) | ends, change, (2, 3))
 
 
 def bare(ptx):

@@ -1,6 +1,7 @@
 """ring_attention on two, three and four processes against float64, and what it refuses."""
 
 import contextlib
+import functools
 import os
 import random
 import re
@@ -31,12 +32,7 @@ from snippets.ring_attention import (
     op,
     trials,
 )
-from snippets.ring_attention.checks import (
-    HUGE,
-    assert_huge_steps,
-    assert_ring,
-    assert_steps,
-)
+from snippets.ring_attention.checks import HUGE, assert_huge_steps, assert_ring, assert_steps
 from snippets.ring_attention.exchange import ulysses_attention, unshard
 from snippets.ring_attention.mutants import STEP_MUTANTS
 from snippets.ring_attention.ranks import Failure, Ranks
@@ -53,7 +49,7 @@ from snippets.ring_attention.ring import (
 from tests import made_up
 from tests.floors import some
 from tests.posts import fused
-from tests.refusals import assert_refused
+from tests.refusals import assert_refused, each_refusal
 
 SIZES = [2, 3, 4]
 ON_GPU = torch.cuda.is_available()
@@ -459,16 +455,11 @@ def test_zigzag_gives_all_ranks_the_same_work(size):
 def test_the_drawings_show_what_is_planned():
     size = drawings.RANKS
     for rank in some(range(size)):
-        assert drawings.chunks(rank, "zigzag") == tuple(
-            positions(2, group=Ring(rank, size)).tolist()
-        )
-        for t, step in enumerate(some(_plan(Ring(rank, size), 2, True, "zigzag"))):
-            assert (
-                drawings.step_of(
-                    *(drawings.chunks(r, "zigzag")[0] for r in (rank, step.source)), "zigzag"
-                )
-                == t
-            )
+        ring = Ring(rank, size)
+        assert drawings.chunks(rank, "zigzag") == (*positions(2, group=ring).tolist(),)
+        for t, step in enumerate(some(_plan(ring, 2, True, "zigzag"))):
+            first = [drawings.chunks(r, "zigzag")[0] for r in (rank, step.source)]
+            assert drawings.step_of(*first, "zigzag") == t
             met = {
                 (i, j): "half" if step.causal and i == j else "all"
                 for i in range(step.first_row, step.first_row + step.M)
@@ -561,60 +552,40 @@ def test_what_does_not_divide_is_refused_on_every_rank(ranks):
 
 
 ALONE = {
-    "a list": ({"q": [1.0]}, TypeError("q is <class 'list'>; allowed: a dense")),
-    "float64": ({"q": lambda x: x.double()}, TypeError("q is torch.float64")),
-    "two dtypes": (
-        {"k": lambda x: x.half()},
-        TypeError("k is torch.float16 on cpu; allowed: torch.float32 on cpu"),
-    ),
-    "three dimensions": ({"q": lambda x: x[0]}, ValueError("allowed: 4 dimensions, none 0")),
-    "no rows": ({"q": lambda x: x[:, :, :0]}, ValueError("allowed: 4 dimensions, none 0")),
-    "columns apart": (
-        {"q": lambda x: x.mT.contiguous().mT},
-        ValueError("allowed: the last 1, others any"),
-    ),
-    "a narrow head": (
-        {n: lambda x: x[..., :8] for n in "qkv"},
-        ValueError("q has 8 columns; allowed: 16 to 256"),
-    ),
-    "keys of another length": (
-        {"k": lambda x: x[:, :, :2]},
-        ValueError("k has shape (1, 2, 2, 16); allowed with q: (1, 2, 4, 16)"),
-    ),
-    "another v": (
-        {"v": lambda x: x[:, :1]},
-        ValueError("v has shape (1, 1, 4, 16); allowed with q: (1, 2, 4, 16)"),
-    ),
-    "heads that do not divide": (
-        {"q": lambda x: x[:, :1]},
-        ValueError("q has 1 heads and k 2; allowed: a multiple of k's"),
-    ),
-    "an odd shard": (
-        {n: lambda x: x[:, :, :3] for n in "qkv"},
-        ValueError("q has 3 rows; allowed in zigzag: a multiple of 2"),
-    ),
-    "an unknown layout": ({"layout": "stripes"}, ValueError("layout is 'stripes'")),
-    "causal as a number": ({"causal": 1}, TypeError("causal is 1; allowed: True, False")),
-    "a scale of 0": ({"scale": 0.0}, ValueError("scale is 0.0; allowed: 2^-64 to 2^64")),
-    "a scale too large for gradients": (
-        {"scale": 257.0, "v": lambda x: x.requires_grad_()},
-        ValueError("scale is 257.0; allowed for gradients: at most 2^8"),
-    ),
-    "a scale of text": ({"scale": "1"}, TypeError("scale is '1'; allowed: a number or None")),
-    "a group of text": (
-        {"group": "world"},
-        TypeError("group is 'world'; allowed: None or, once torch.distributed"),
-    ),
+    TypeError: {
+        "q is <class 'list'>; allowed: a dense": {"q": [1.0]},
+        "q is torch.float64": {"q": torch.Tensor.double},
+        "k is torch.float16 on cpu; allowed: torch.float32 on cpu": {"k": torch.Tensor.half},
+        "causal is 1; allowed: True, False": {"causal": 1},
+        "scale is '1'; allowed: a number or None": {"scale": "1"},
+        "group is 'world'; allowed: None or, once torch.distributed": {"group": "world"},
+    },
+    ValueError: {
+        "q has shape (2, 4, 16); allowed: 4 dimensions, none 0": {"q": lambda x: x[0]},
+        "q has shape (1, 2, 0, 16); allowed: 4 dimensions, none 0": {"q": lambda x: x[:, :, :0]},
+        "allowed: the last 1, others any": {"q": lambda x: x.mT.contiguous().mT},
+        "q has 8 columns; allowed: 16 to 256": dict.fromkeys("qkv", lambda x: x[..., :8]),
+        "k has shape (1, 2, 2, 16); allowed with q: (1, 2, 4": {"k": lambda x: x[:, :, :2]},
+        "v has shape (1, 1, 4, 16); allowed with q: (1, 2, 4": {"v": lambda x: x[:, :1]},
+        "q has 1 heads and k 2; allowed: a multiple of k's": {"q": lambda x: x[:, :1]},
+        "q has 3 rows; allowed in zigzag: a multiple of 2": (
+            dict.fromkeys("qkv", lambda x: x[:, :, :3])
+        ),
+        "layout is 'stripes'": {"layout": "stripes"},
+        "scale is 0.0; allowed: 2^-64 to 2^64": {"scale": 0.0},
+        "scale is 257.0; allowed for gradients: at most 2^8": (
+            {"scale": 257.0, "v": torch.Tensor.requires_grad_}
+        ),
+    },
 }
 
 
-@pytest.mark.parametrize("reason", ALONE)
-def test_bad_input_is_refused_before_a_launch(reason, monkeypatch):
+@each_refusal(ALONE)
+def test_bad_input_is_refused_before_a_launch(error, change, monkeypatch):
     monkeypatch.setattr(kernel, "_ring_attention_kernel", None)
-    changes, error = ALONE[reason]
     q, k, v, _ = whole(Case(True, "zigzag", L=4), 1)
     values = {"q": q, "k": k, "v": v}
-    values |= {n: c(values[n]) if callable(c) else c for n, c in changes.items()}
+    values |= {n: x(values[n]) if callable(x) else x for n, x in change.items()}
     assert_refused(error, ring_attention, *[values.pop(name) for name in "qkv"], **values)
 
 
@@ -733,13 +704,11 @@ def made_up_gpus(monkeypatch):
     monkeypatch.setattr(copies, "copied_blocks", blocks)
     monkeypatch.setattr(trials, "_group_of", lambda channels: None)
     monkeypatch.setattr(trials, "_programs", lambda: 132)
-    monkeypatch.setattr(bench, "LENGTHS", {8: 2, 12: 2})
-    monkeypatch.setattr(bench, "HEADS", 2)
-    monkeypatch.setattr(bench, "D", 16)
+    for name, value in {"LENGTHS": {8: 2, 12: 2}, "HEADS": 2, "D": 16}.items():
+        monkeypatch.setattr(bench, name, value)
     with Ranks(2) as found:
-        monkeypatch.setattr(
-            bench, "_ask", lambda f, *a, seconds=0.0: found.run(f, *a, seconds=15.0)
-        )
+        ask = functools.partial(found.run, seconds=15.0)
+        monkeypatch.setattr(bench, "_ask", lambda *given, seconds=0.0: ask(*given))
         yield found
 
 
@@ -844,7 +813,5 @@ def test_the_figure_of_balance_counts_what_is_planned():
     rows = list(bench.balance(Lab("interpreter")))
     zigzag = [r["share"] for r in rows if r["layout"] == "zigzag"]
     assert zigzag == pytest.approx([1.0] * 6)
-    found = figures.balance(
-        [made_up.result("ring_attention", "balance", rows, place="interpreter")]
-    )
-    assert "ring of 4 ranks" in found.finding
+    result = made_up.result("ring_attention", "balance", rows, place="interpreter")
+    assert "ring of 4 ranks" in figures.balance([result]).finding

@@ -168,11 +168,8 @@ WANTED = {
 
 
 def data_of(name):
-    (path,) = (
-        FIGURES.glob(f"*/{WIDGETS[name].data}.json")
-        if name not in BOTH
-        else (FIGURES / WIDGETS[name].page.split("/")[1] / f"{WIDGETS[name].data}.json",)
-    )
+    room = WIDGETS[name].page.split("/")[1] if name in BOTH else "*"
+    (path,) = FIGURES.glob(f"{room}/{WIDGETS[name].data}.json")
     return json.loads(path.read_text("utf-8"))
 
 
@@ -209,17 +206,10 @@ def test_lanes_and_sectors_are_those_of_the_words(opened):
         assert box.locator(SLIDER).input_value() == found[1]
         return found[0], int(found[1]), int(found[2])
 
-    def button(name):
-        box.get_by_role("button", name=name, exact=True).click()
-
     assert state() == ("float32", 1, 4)
-    for name, stride, sectors in [
-        ("Stride plus one", 2, 8),
-        ("Stride 32", 32, 32),
-        ("Stride less one", 31, 32),
-        ("Stride 4", 4, 16),
-    ]:
-        button(name)
+    after = {"plus one": (2, 8), "32": (32, 32), "less one": (31, 32), "4": (4, 16)}
+    for name, (stride, sectors) in after.items():
+        box.get_by_role("button", name=f"Stride {name}", exact=True).click()
         assert state() == ("float32", stride, sectors)
     box.get_by_role("radio", name="float16").check()
     assert state() == ("float16", 4, 8)
@@ -332,12 +322,8 @@ def test_programs_at_once_are_said_and_drawn(opened):
 def test_tokens_per_second_of_any_model(opened):
     _, box = opened("decode_tokens")
     summary = box.locator(".am-tokens-summary")
-    for label, value in {
-        "Bandwidth, TB/s": "4",
-        "Weights, billions": "8",
-        "Keys of each sequence": "8192",
-        "Sequences": "1",
-    }.items():
+    given = {"Bandwidth, TB/s": "4", "Weights, billions": "8", "Keys of each sequence": "8192"}
+    for label, value in (given | {"Sequences": "1"}).items():
         box.get_by_label(label, exact=True).fill(value)
     # 16 GB of weights and 1.07 GB of keys and values at 4 TB/s
     assert summary.inner_text().startswith("At most 234 tokens per second in all, 234 of")

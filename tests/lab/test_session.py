@@ -97,6 +97,7 @@ def room(tmp_path, monkeypatch):
 
 
 COMMIT = "0123456789" * 4
+TIMED = "some_gpu_9000/fake_attention/timed.json"
 
 
 @pytest.fixture
@@ -122,6 +123,11 @@ def in_room():
 def stored(data):
     """Result → its file's content."""
     return {p.stem: p.read_bytes() for p in sorted(data.rglob("*.json"))}
+
+
+def timed(data):
+    """The result of the GPU that is not there."""
+    return store.read(data / TIMED, data)
 
 
 def test_every_result_is_stored_with_where_it_comes_from(lab, data):
@@ -170,15 +176,14 @@ def test_a_rerun_measures_only_what_is_missing_stale_or_damaged(lab, room, data)
     assert stored(data)["second"] == before["second"]
 
 
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        ('"schema": 3', '"schema": 2'),
-        ('"triton": "', '"triton": "0.'),
-        ('"torch": "', '"torch": "0.'),
-    ],
-    ids=["old schema", "other triton", "other torch"],
-)
+OTHERWISE = {
+    '"schema": 3': '"schema": 2',
+    '"triton": "': '"triton": "0.',
+    '"torch": "': '"torch": "0.',
+}
+
+
+@pytest.mark.parametrize(("old", "new"), OTHERWISE.items())
 def test_what_was_measured_otherwise_is_measured_again(old, new, lab, data):
     lab("bench-cpu", "--result", "second")
     path = data / "interpreter" / "fake_attention" / "second.json"
@@ -245,10 +250,7 @@ def test_code_edited_while_measuring_does_not_pass_for_what_ran(lab, room, data,
     [
         (["--post", "flsah"], "no post is called 'flsah'; there are: fake_attention"),
         (["--post", "flsah", "--result", "first"], "no post is called 'flsah'"),
-        (
-            ["--post", "fake_attention", "--result", "frist"],
-            "no result of fake_attention is called",
-        ),
+        (["--post", "fake_attention", "--result", "frist"], "no result of fake_attention is"),
         (["--result", "frist"], "'frist'; there are: first, second, third, timed, report, mutants"),
     ],
 )
@@ -329,7 +331,7 @@ def test_out_of_memory_at_one_size_is_a_row_and_the_rest_goes_on(lab, gpu, data)
     code, out = lab("bench", "--result", "timed", "--runs", "1")
     assert code == 0
     assert "6 rows, 1 of them without a value" in out
-    result = store.read(data / "some_gpu_9000" / "fake_attention" / "timed.json", data)
+    result = timed(data)
     names = ["fake_attention", "torch:sdpa"]  # a room that does not exist yet is left out
     assert [(r["implementation"], r["N"]) for r in result.rows] == [
         (name, N) for N in (16, 32, 64) for name in names
@@ -341,7 +343,7 @@ def test_out_of_memory_at_one_size_is_a_row_and_the_rest_goes_on(lab, gpu, data)
 
 def test_a_timed_row_says_what_it_moved_and_where_it_ran(lab, gpu, data):
     lab("bench", "--result", "timed", "--runs", "1")
-    result = store.read(data / "some_gpu_9000" / "fake_attention" / "timed.json", data)
+    result = timed(data)
     row, large = result.rows[0], result.rows[-1]
     assert row["ms_p50"] == 1.0
     assert row["flops"] == 4 * 16 * 16 * 8
@@ -361,18 +363,18 @@ def test_a_row_beyond_physics_stops_the_result(lab, gpu, data):
 
 
 def test_a_second_measurement_keeps_what_it_replaces(lab, data, gpu):
-    path = data / "some_gpu_9000" / "fake_attention" / "timed.json"
     for milliseconds in (1.0, 2.0):
         gpu["ms"] = milliseconds
         assert lab("bench", "--result", "timed", "--force", "--runs", "1")[0] == 0
-    found = store.read(path, data)
+    found = timed(data)
     (entry,) = found.history
     assert entry["changed"] == []
     assert entry["compared"] == len(entry["moved"]) == sum("ms_p50" in row for row in found.rows)
     assert {(m["before"]["ms_p50"], m["now"]["ms_p50"]) for m in entry["moved"]} == {(1.0, 2.0)}
+    path = data / TIMED
     path.write_text(path.read_text()[:99])  # nothing that could be read comes before the next
     assert lab("bench", "--result", "timed", "--force", "--runs", "1")[0] == 0
-    assert store.read(path, data).history == []
+    assert timed(data).history == []
 
 
 @pytest.fixture
@@ -408,7 +410,7 @@ def three(gpu, room, monkeypatch):
 def test_a_gpus_times_are_taken_in_three_processes_and_put_together(lab, data, three):
     code, out = lab("bench", "--result", "timed")
     assert (code, "9 rows, 1 of them without a value, run 3 of 3" in out) == (0, True)
-    found = store.read(data / "some_gpu_9000" / "fake_attention" / "timed.json", data)
+    found = timed(data)
     row = found.rows[0]
     assert row["runs"] == [5, 5, 5]
     assert row["ms_samples"] == [1, 2, 3, 4, 5] * 3
@@ -426,20 +428,19 @@ def test_a_gpus_times_are_taken_in_three_processes_and_put_together(lab, data, t
 
 
 def test_a_run_that_was_interrupted_is_taken_up_again(lab, data, three, gpu, monkeypatch):
-    path = data / "some_gpu_9000" / "fake_attention" / "timed.json"
     assert lab("bench", "--result", "fake_attention/timed", "--runs", "2")[0] == 0
-    before = store.read(path, data)
+    before = timed(data)
     monkeypatch.setattr(in_room(), "trouble", {"timed": RuntimeError("no luck")})
     assert lab("bench", "--result", "timed")[0] == 1
-    assert store.read(path, data) == before
+    assert timed(data) == before
     monkeypatch.setattr(in_room(), "trouble", {})
     gpu["ms"] = 2.0
     assert lab("bench", "--result", "timed")[0] == 0
     assert len(three()) == 9, "one run was missing"
-    assert store.read(path, data).rows[0]["ms_samples"][10:] == [2, 4, 6, 8, 10]
+    assert timed(data).rows[0]["ms_samples"][10:] == [2, 4, 6, 8, 10]
     assert "up to date" in lab("bench", "--result", "timed")[1]
     assert lab("bench", "--result", "timed", "--force")[0] == 0
-    found = store.read(path, data)
+    found = timed(data)
     assert (found.rows[0]["runs"], len(found.history)) == ([5, 5, 5], 1), "forced, all runs anew"
 
 
@@ -449,19 +450,18 @@ def test_a_run_on_another_machine_begins_again(field, lab, data, three, monkeypa
     about = machine.gpu() | {field: "another"}
     monkeypatch.setattr(machine, "gpu", lambda: dict(about))
     lab("bench", "--result", "timed")
-    found = store.read(data / "some_gpu_9000" / "fake_attention" / "timed.json", data)
+    found = timed(data)
     assert (found.rows[0]["runs"], len(found.history)) == ([5, 5, 5], 1)
 
 
 def test_a_run_of_other_cases_is_refused(lab, data, three, room):
     lab("bench", "--result", "timed", "--runs", "1")
-    path = data / "some_gpu_9000" / "fake_attention" / "timed.json"
-    old = store.read(path, data)
+    old = timed(data)
     store.write(replace(old, rows=old.rows[1:]), data)
     code, out = lab("bench", "--result", "timed", "--runs", "2")
     assert code == 1
     assert "of run 2 and the runs before it, one only timed" in out
-    assert store.read(path, data).rows == old.rows[1:]
+    assert timed(data).rows == old.rows[1:]
 
 
 def test_what_differs_from_run_to_run_is_the_mean_of_the_runs():

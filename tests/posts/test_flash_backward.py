@@ -118,15 +118,9 @@ def test_a_causal_mask_may_have_a_tile_of_its_own():
                 assert kernel._tiles(architecture, dtype, D, causal) == (keys, queries[-causal])
 
 
-@pytest.mark.parametrize(
-    ("architecture", "dtype", "D"),
-    [
-        ("capability (7, 0)", torch.float16, 16),
-        ("sm_75", torch.bfloat16, 16),
-        ("sm_75", torch.float32, 136),
-    ],
-)
-def test_what_an_old_gpu_cannot_do_is_refused(architecture, dtype, D, monkeypatch):
+@pytest.mark.parametrize(("which", "D"), [(0, 16), (1, 16), (2, 136)])
+def test_what_an_old_gpu_cannot_do_is_refused(which, D, monkeypatch):
+    dtype, architecture = DTYPES[which], "sm_75" if which else "capability (7, 0)"
     monkeypatch.setattr(kernel, "_architecture", lambda device: architecture)
     words = f"q is {dtype} with {D} columns on a GPU of {architecture}; allowed: sm_75, without"
     with pytest.raises(ValueError, match=re.escape(words)):
@@ -180,11 +174,9 @@ def test_a_wrong_one_pass_is_rejected(mistake):
 
 def test_few_heads_start_together_and_many_in_groups():
     assert kernel._together(64, 32, causal=False) == 1
-    assert kernel._together(64, 512, causal=True) == 1
-    assert kernel._together(64, 32, causal=True) == 8
-    assert kernel._together(6, 100, causal=True) == 3
-    assert kernel._together(7, 8, causal=True) == 7  # too few programs to fill a GPU in any case
-    assert kernel._together(1, 1, causal=True) == 1
+    wanted = {(64, 512): 1, (64, 32): 8, (6, 100): 3, (1, 1): 1}
+    wanted[7, 8] = 7  # too few programs to fill a GPU in any case
+    assert {case: kernel._together(*case, causal=True) for case in wanted} == wanted
 
 
 @pytest.mark.numerical
@@ -402,9 +394,6 @@ def test_without_a_gradient_the_launcher_is_called_directly(monkeypatch):
 
 def test_the_ops_pass_opcheck_and_compile():
     leaves, grad_out = problem()
-    torch.library.opcheck(
-        torch.ops.attention_measured.attend, leaves, test_utils=("test_schema", "test_faketensor")
-    )
     torch.library.opcheck(torch.ops.attention_measured.attend, leaves)
     mask = causal_mask(5, 9, device=DEVICE)
 
@@ -450,18 +439,22 @@ def test_the_parts_that_are_timed_are_those_of_a_call():
     assert products == dict(zip(products, (5, 4, 3, 5, 5, 4), strict=True))
 
 
+def to_compile(D):
+    """Tensors of a backward on a GPU that is not there: q, k, v, out, lse, grad_out."""
+    x = torch.zeros(1, 1, 256, D, dtype=torch.bfloat16)
+    return [x, x, x, x, torch.zeros(1, 1, 256), x]
+
+
 @pytest.mark.compiler
 def test_what_does_not_add_dq_holds_the_same_instructions(monkeypatch):
     launchers = one_pass.one_pass, variant(bench.OURS, [(bench.ADDITION, bench.BEYOND)], "one_pass")
-    given = [torch.zeros(1, 1, 256, 128, dtype=torch.bfloat16) for _ in range(5)]
-    given.insert(4, torch.zeros(1, 1, 256))  # lse
     counts = []
     with Compiler(120) as compiler:
         for launcher in some(launchers):
             monkeypatch.setitem(launcher.__globals__, "TMA_ADDS", True)
             monkeypatch.setitem(launcher.__globals__, "_refusals", lambda *_: ())  # of a CPU's
             options = {"tile": bench.ONE_PASS[128]}
-            found = compiler.resources(launcher, given, options, target="sm_90")
+            found = compiler.resources(launcher, to_compile(128), options, target="sm_90")
             ptx = next(r.ptx for r in found if r.kernel == "_one_pass_kernel")
             counts.append([ptx.count(what) for what in ("wgmma.mma_async", "cp.reduce.async")])
     assert min(counts[0]) > 0
@@ -474,29 +467,25 @@ def test_on_hopper_no_product_is_waited_for_by_itself_and_little_spills(monkeypa
     monkeypatch.setattr(kernel, "_refusals", lambda *_: ())  # of a CPU's
     with Compiler(120) as compiler:
         for D, causal in some(itertools.product((64, 128, 256), (False, True))):
-            given = [torch.zeros(1, 1, 256, D, dtype=torch.bfloat16) for _ in range(5)]
-            given.insert(4, torch.zeros(1, 1, 256))
-            found = compiler.resources(flash_backward, given, {"causal": causal}, target="sm_90")
+            options = {"causal": causal}
+            found = compiler.resources(flash_backward, to_compile(D), options, target="sm_90")
             assert [r.kernel for r in found] == ["_grad_q_kernel", "_flash_backward_kernel"]
             for kernel_found in some(found, 2):
                 assert kernel_found.spill_store_bytes <= 40, kernel_found
                 assert kernel_found.tensor_core == "wgmma"
-                assert "C7515" not in kernel_found.said, kernel_found.said
-                assert "C7513" not in kernel_found.said, kernel_found.said
+                assert not re.search("C751[35]", kernel_found.said), kernel_found.said
 
 
 @pytest.mark.compiler
 def test_products_with_kept_queries_read_them_from_registers(monkeypatch):
     """The product with the identity is what brings them there: without it they are in memory."""
     monkeypatch.setattr(kernel, "_refusals", lambda *_: ())  # of a CPU's
-    given = [torch.zeros(1, 1, 256, 128, dtype=torch.bfloat16) for _ in range(5)]
-    given.insert(4, torch.zeros(1, 1, 256))
     from_registers = {}
     with Compiler(120) as compiler:
         for keep in (False, True):
             tiles = Tile(64, 64, 4, 2), Tile(64, 64, 4, 3, KEEP=keep)
             monkeypatch.setattr(kernel, "_tiles", lambda *_, tiles=tiles: tiles)
-            found = compiler.resources(flash_backward, given, target="sm_90")[0]
+            found = compiler.resources(flash_backward, to_compile(128), target="sm_90")[0]
             calls = re.findall(r"wgmma\.mma_async[^{]*\{[^}]*\}\s*,\s*(\{|%)", found.ptx)
             from_registers[keep] = calls.count("{")
     assert from_registers == {False: 4, True: 4 + 2 * 8}  # dQ: 64 keys; S and dP: 128 columns

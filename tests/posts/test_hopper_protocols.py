@@ -322,37 +322,18 @@ def test_what_the_roles_ask_for_by_hand():
     (trace,) = protocol.traces(PLAIN, Work(M=128, N=256, D=128))
     assert trace.barriers["k.empty[1]"] == 2
     assert trace.barriers["q.empty[1]"] == trace.barriers["v.full[0]"] == 1
-    size, buffers = 128 * 128 * 2, {x: Region(x, 0, 128) for x in ("q[1]", "k[0]", "k[1]", "v[0]")}
-    v_tile, out = Region("v[1]", 0, 128), Region("out[1]", 0, 128)
-    assert trace.roles["producer"][-6:] == [
-        Wait("k.empty[1]", 1),
-        Expect("k.full[1]", size),
-        Copy((buffers["k[1]"],), "k.full[1]", size, block=(0, 0, 0, 0)),
-        Wait("v.empty[1]", 1),
-        Expect("v.full[1]", size),
-        Copy((v_tile,), "v.full[1]", size, block=(0, 0, 0, 0)),
-    ]
+    size = 128 * 128 * 2
+    q, k, v, out = (Region(x, 0, 128) for x in ("q[1]", "k[0]", "v[0]", "out[1]"))
+    for x, asked in (("k", trace.roles["producer"][-6:-3]), ("v", trace.roles["producer"][-3:])):
+        copy = Copy((Region(f"{x}[1]", 0, 128),), f"{x}.full[1]", size, block=(0, 0, 0, 0))
+        assert asked == [Wait(f"{x}.empty[1]", 1), Expect(f"{x}.full[1]", size), copy]
     ops = trace.roles["consumer 1"]
-    assert ops[:9] == [
-        Wait("q.full[1]", 0),
-        Wait("k.full[0]", 0),
-        Product((buffers["q[1]"], Region("k[0]", 0, 128)), (), 0),
-        Finish(0),
-        Arrive("k.empty[0]"),
-        Softmax(0, 128),
-        Wait("v.full[0]", 0),
-        Product((buffers["v[0]"],), (), 1),
-        Finish(0),
-    ]
-    assert ops[-7:] == [
-        Arrive("v.empty[1]"),
-        Arrive("q.empty[1]"),
-        StoreWait(0),
-        Write(out),
-        Fence(),
-        Store(out),
-        StoreWait(0),
-    ]
+    scores = [Product((q, k), (), 0), Finish(0), Arrive("k.empty[0]"), Softmax(0, 128)]
+    values = [Wait("v.full[0]", 0), Product((v,), (), 1), Finish(0)]
+    assert ops[:9] == [Wait("q.full[1]", 0), Wait("k.full[0]", 0), *scores, *values]
+    released = [Arrive("v.empty[1]"), Arrive("q.empty[1]")]
+    stored = [StoreWait(0), Write(out), Fence(), Store(out), StoreWait(0)]
+    assert ops[-7:] == [*released, *stored]
 
 
 def test_a_name_of_gluon_that_is_not_known_is_an_error():

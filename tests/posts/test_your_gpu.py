@@ -33,14 +33,8 @@ from tests.floors import perhaps, some
 
 ON_GPU = torch.cuda.is_available()
 WHEEL = Path(triton.__file__).parent / "backends/nvidia/include"
-FIRST = [
-    path.parent.name
-    for path in sorted(SNIPPETS.glob("*/first.py"))
-    if "@triton" in path.read_text()
-]
-STORED = {
-    (r.result, r.folder.removeprefix("compiler/")): r for r in store.scan() if r.post == "your_gpu"
-}
+FIRST = [p.parent.name for p in sorted(SNIPPETS.glob("*/first.py")) if "@triton" in p.read_text()]
+STORED = {(r.result, Path(r.folder).name): r for r in store.scan() if r.post == "your_gpu"}
 
 
 def stored(target):
@@ -137,35 +131,21 @@ def test_programs_at_once_are_those_of_nvidias_calculator(tmp_path):
     command = ["g++", "-O0", "-w", f"-I{WHEEL}", "main.cpp", "-o", "calculator"]
     subprocess.run(command, cwd=tmp_path, check=True)
     chance = random.Random(0)
-    cases = [
-        (
-            target,
-            chance.randint(16, 255),
-            chance.choice([1, 2, 4, 8, 12, 16, 32]),
-            chance.choice([0, 16, chance.randint(1, limits.shared_block), limits.shared_block]),
-        )
-        for target, limits in ARCHITECTURES.items()
-        if target.startswith("sm_")
-        for _ in range(300)
-    ]
-    lines = []
-    for target, registers, warps, shared in cases:
+    every = {target for target in ARCHITECTURES if target.startswith("sm_")}
+    cases = {}  # one → what the calculator is told of it
+    for target in [target for target in sorted(every) for _ in range(300)]:
         a, number = ARCHITECTURES[target], int(target[3:])
-        lines.append(
-            f"{number // 10} {number % 10} {registers} {warps} {shared} "
-            f"{a.warps * 32} {a.shared_sm} {a.shared_block} {a.reserved}"
-        )
+        shared = chance.choice([0, 16, chance.randint(1, a.shared_block), a.shared_block])
+        case = chance.randint(16, 255), chance.choice([1, 2, 4, 8, 12, 16, 32]), shared
+        limits = a.warps * 32, a.shared_sm, a.shared_block, a.reserved
+        cases[target, *case] = " ".join(map(str, (number // 10, number % 10, *case, *limits)))
+    given = "\n".join(cases.values())
     done = subprocess.run(
-        [tmp_path / "calculator"],
-        input="\n".join(lines),
-        capture_output=True,
-        text=True,
-        check=True,
+        [tmp_path / "calculator"], input=given, capture_output=True, text=True, check=True
     )
     want = dict(zip(cases, map(int, done.stdout.split()), strict=True))
     unknown = -2  # what an older calculator says of every case of a newer GPU
     known = {case[0] for case, w in want.items() if w != unknown}
-    every = {target for target in ARCHITECTURES if target.startswith("sm_")}
     if torch.cuda.is_available():  # with a Triton of its own, perhaps; the pinned one knows all
         every = {"sm_75", "sm_80", "sm_89", "sm_90"}
     assert every <= known
@@ -193,7 +173,10 @@ def test_what_limits_the_programs_is_named():
 
 @pytest.mark.parametrize("target", bench.TARGETS)
 def test_a_launcher_sees_the_pretended_card_and_nothing_stays(target):
-    before = torch.cuda.get_device_capability, torch.version.hip, torch.cuda.is_available()
+    def told():
+        return torch.cuda.get_device_capability, torch.version.hip, torch.cuda.is_available()
+
+    before = told()
     with bench.on_card(target):
         x = torch.empty(2, 3)
         assert x.device.type == x.T.device.type == x[None].device.type == "cuda"
@@ -201,11 +184,7 @@ def test_a_launcher_sees_the_pretended_card_and_nothing_stays(target):
         major, minor = torch.cuda.get_device_capability(x.device)
         assert target in (f"sm_{major}{minor}", "gfx942")
         assert (torch.version.hip is not None) == (target == "gfx942")
-    assert (
-        torch.cuda.get_device_capability,
-        torch.version.hip,
-        torch.cuda.is_available(),
-    ) == before
+    assert told() == before
     assert torch.empty(1).device.type == "cpu"
     bench.check("cpu")
 
@@ -217,9 +196,8 @@ def launched(launcher, target, dtype="float16", D=64, **options):
 
 
 def test_a_launcher_refuses_and_chooses_as_on_that_card():
-    with pytest.raises(
-        ValueError, match=r"torch\.bfloat16 with 64 columns on sm_75; allowed: sm_75"
-    ):
+    said = r"torch\.bfloat16 with 64 columns on sm_75; allowed: sm_75"
+    with pytest.raises(ValueError, match=said):
         launched(flash_attention, "sm_75", "bfloat16")
     with pytest.raises(ValueError, match="256 columns on sm_75; allowed: sm_75 for 128"):
         launched(flash_attention, "sm_75", D=256)
@@ -278,12 +256,8 @@ def test_every_configuration_a_launcher_can_choose_is_recorded(target):
 
 def test_the_recorded_numbers_are_those_of_a_launch():
     """One kernel compiled again, by the lab and without the pretended card."""
-    row = next(
-        r
-        for r in stored("sm_80")
-        if (r["launcher"], r["case"], r["dtype"])
-        == ("basic_attention", "1024 keys, D 64", "float32")
-    )
+    case = {"launcher": "basic_attention", "case": "1024 keys, D 64", "dtype": "float32"}
+    row = next(r for r in stored("sm_80") if case.items() <= r.items())
     tensors = [torch.empty(1, 8, 1024, 64) for _ in "qkv"]
     if ON_GPU:
         tensors = [x.cuda() for x in tensors]

@@ -43,7 +43,8 @@ def attention_map(results):
     asks, answers = _word(tokens[query]), _word(tokens[key])
     return Figure(
         finding=f"In layer {layer} head {head}, {asks} gives {percent(weight)} to {answers}.",
-        caption="A stronger color means more.",
+        caption="A stronger color means more. `[CLS]` and `[SEP]` are tokens that the model adds "
+        "around a sentence.",
         table=columns(
             [
                 {

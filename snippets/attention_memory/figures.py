@@ -410,8 +410,8 @@ def intensity(results):
     softmax, speed = _softmax(of, results[0])
     products = of[STEPS["q · kᵀ"]] + of[STEPS["weights · v"]]
     return Figure(
-        finding=f"Of the nearer ceiling eager attention reaches {reached['eager']}; fused, "
-        f"{reached['fused']}; one query against a cache, {reached['decode']}.",
+        finding=f"Eager attention reaches {reached['eager']} ceiling, fused attention "
+        f"{reached['fused']} ceiling.",
         caption=f"Some of these cases in float16: {sdpa[0]['heads']} heads of 64 columns; one "
         f"query with {decode[0]['heads']} heads of 128. FLOPs and bytes by formula, each tensor "
         "that an operation reads or writes moved once; both axes logarithmic. Ceilings measured in "

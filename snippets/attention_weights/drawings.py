@@ -315,7 +315,7 @@ def triangle():
         f"{empty} queries see none. Aligned at the top left, query m sees keys 0 to m."
     )
     return Picture(
-        sees="The causal triangle ends in one corner or starts in the other.",
+        sees="The triangle is aligned with one corner or the other.",
         caption="A row is a query, a column a key. Bottom right, the default here: the last query "
         "sees every key, as when a few new tokens follow many old ones. Top left: query *m* sees "
         "keys 0 to *m*. The two differ only where M and N do. A query that sees no key gets zeros.",

@@ -42,7 +42,8 @@ def attention_map(results):
     asks, answers = _word(tokens[query]), _word(tokens[key])
     return Figure(
         finding=f"In layer {layer} head {head}, {asks} gives {percent(weight)} to {answers}.",
-        caption="A stronger color means more.",
+        caption="A stronger color means more. `[CLS]` and `[SEP]` are tokens that the model adds "
+        "around a sentence.",
         widget='<div class="am-map" data-widget="attention_map" '
         f'data-sentences="{" ".join(sentences)}" data-layer="{layer}" '
         f'data-head="{head}" data-token="{query}" role="group" '

@@ -187,7 +187,9 @@ def budget(results):
 
 def _as_long(share):
     """A share of a duration, in words."""
-    return "as long" if math.isclose(share, 1, rel_tol=0.02) else f"{decimals(share)} times as long"
+    known = {1: "as long", 0.5: "half as long"}
+    near = next((said for x, said in known.items() if math.isclose(share, x, rel_tol=0.02)), None)
+    return near or f"{decimals(share)} times as long"
 
 
 @picture
@@ -231,7 +233,7 @@ def pipeline():
     )
     return Picture(
         sees="With more stages the next tiles load while this one is computed.",
-        caption="Numbers are tiles of keys; strong blue is a copy under way, pale blue a tile "
+        caption="Numbers are tiles of keys; strong blue is a copy in flight, pale blue a tile "
         "that waits in shared memory. With one stage every tile pays for its load; with "
         f"{stages} only the first one does, as long as the products take long enough to hide the "
         "others. Durations are made up.",

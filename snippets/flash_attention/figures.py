@@ -57,8 +57,9 @@ def kernels(results):
         f"of one call, logarithmic: left is faster. {MEDIANS}",
         plot=charts.times(results, labels, values(rows, "N")),
         numbers={
-            "first": measured_ratio(gain[first]),
             "tiled": ratio(gain[TILED]),
+            "before": flops(rate(compared.row(TILED, far))),
+            "tensor_cores": flops(ceiling(results[0], "matmul_float16")),
         },
         claims={f"{PAGE}: More than twenty times": gain[TILED] > 20},
     )
@@ -120,7 +121,7 @@ VERDICTS = {
     "two loops": ("one loop with a branch costs time at D 64 and pays at D 128", "behind ahead"),
     "shortest rows first": ("This is undecided at D 64 and pays at D 128", "undecided ahead"),
     "pointers": ("Descriptors pay in all four cases", ALWAYS),
-    "taller tiles": ("Taller tiles and", "undecided undecided behind behind"),
+    "taller tiles": ("More queries per program and", "undecided undecided behind behind"),
     "large tiles": ("larger tiles on more warps cost time nearly everywhere", NEVER),
     "warp specialisation": ("where we use it, and costs up to", "behind behind ahead behind"),
 }
@@ -321,8 +322,6 @@ def forward(results):
         numbers={
             **{f"cudnn_{D}": between(found) for D, found in plain.items()},
             "ahead": percent(1 / min(wide) - 1),
-            "flash": between(flash.values(), ratio),
-            "flex": between(flex.values(), ratio),
             "best": flops(rates[top]),
             "best_share": share(rates[top], ceiling(results[0], UNIT)),
         },

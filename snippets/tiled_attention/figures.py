@@ -25,6 +25,7 @@ from snippets._lab.draw.units import (
     number,
     ratio,
     thousands,
+    time,
 )
 
 OURS, BASIC, SDPA = "tiled_attention", "basic_attention", "torch:sdpa"
@@ -151,6 +152,8 @@ def forward(results):
             results, [BASIC, BLOCKS, COMPOSED, OURS, SDPA], "N", TIME, panels, columns=2
         ),
         numbers={
+            "ours": time(compared.ms(OURS, full)),
+            "first": time(compared.ms(BASIC, full)),
             "blocks": between(blocks.values(), ratio),
             "chain": ratio(1 / composed[full]),
             "rate": flops(reached),

@@ -21,9 +21,6 @@ from snippets._lab.draw.rows import (
     spread,
     values,
 )
-from snippets._lab.draw.rows import (
-    intensity as intensity_of,
-)
 from snippets._lab.draw.tables import case as case_of
 from snippets._lab.draw.tables import cell, table
 from snippets._lab.draw.units import bandwidth, between, binary, count, percent, ratio
@@ -396,7 +393,7 @@ STEPS = {
     "softmax": "eager: softmax",
     "weights · v": "eager: weights · v",
 }
-FLOP_A_BYTE = Quantity("FLOP per byte", lambda r: intensity_of(r, "bytes_moved"))
+FLOP_A_BYTE = Quantity("FLOP per byte", lambda r: r["flops"] / r["bytes_moved"])
 
 
 def intensity(results):

@@ -5,15 +5,7 @@ from snippets._lab.draw.charts import Reference, Series, View
 from snippets._lab.draw.figure import Figure, from_all
 from snippets._lab.draw.gpu import gpu as drawn_gpu
 from snippets._lab.draw.gpu import memories
-from snippets._lab.draw.rows import (
-    TIME,
-    ceiling,
-    derived,
-    field,
-    only,
-    pick,
-    values,
-)
+from snippets._lab.draw.rows import TIME, ceiling, derived, field, only, pick, values
 from snippets._lab.draw.tables import columns, table
 from snippets._lab.draw.units import (
     bandwidth,

@@ -5,15 +5,7 @@ import itertools
 from snippets._lab.draw import charts, units
 from snippets._lab.draw.charts import Series, View
 from snippets._lab.draw.figure import Figure
-from snippets._lab.draw.rows import (
-    TIME,
-    ceiling,
-    derived,
-    field,
-    only,
-    pick,
-    values,
-)
+from snippets._lab.draw.rows import TIME, ceiling, derived, field, only, pick, values
 from snippets._lab.draw.tables import columns
 from snippets._lab.draw.units import between, decimals, ratio, time
 

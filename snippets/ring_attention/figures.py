@@ -5,16 +5,7 @@ from snippets._lab.draw.charts import Series, View
 from snippets._lab.draw.figure import Figure, from_all
 from snippets._lab.draw.rows import TIME, moved, only, pick, rate, values
 from snippets._lab.draw.tables import columns, table
-from snippets._lab.draw.units import (
-    bandwidth,
-    change,
-    count,
-    flops,
-    percent,
-    ratio,
-    seconds,
-    size,
-)
+from snippets._lab.draw.units import bandwidth, change, count, flops, percent, ratio, seconds, size
 
 OURS, ALONE = "ring_attention", "ring_attention, one GPU"
 TRITON = "ring_attention, Triton step"

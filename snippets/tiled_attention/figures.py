@@ -17,16 +17,7 @@ from snippets._lab.draw.rows import (
 )
 from snippets._lab.draw.scene import scene as drawn_scene
 from snippets._lab.draw.tables import cell
-from snippets._lab.draw.units import (
-    between,
-    decimals,
-    flops,
-    many,
-    number,
-    ratio,
-    thousands,
-    time,
-)
+from snippets._lab.draw.units import between, decimals, flops, many, number, ratio, thousands, time
 
 OURS, BASIC, SDPA = "tiled_attention", "basic_attention", "torch:sdpa"
 ONE_TILE, BLOCKS = "vectorized_attention", "vectorized_attention:exercise"

@@ -14,18 +14,7 @@ from snippets._lab.draw.chart import specification
 from snippets._lab.draw.charts import Reference, Series, View
 from snippets._lab.draw.comparison import Comparison
 from snippets._lab.draw.limits import limit
-from snippets._lab.draw.rows import (
-    RATE,
-    TIME,
-    Quantity,
-    derived,
-    field,
-    gains,
-    intensity,
-    only,
-    pick,
-    values,
-)
+from snippets._lab.draw.rows import RATE, TIME, Quantity, derived, field, gains, only, pick, values
 from snippets._lab.results.result import folder_name
 from snippets._lab.results.store import DataError, Result
 from tests.floors import perhaps, some
@@ -350,7 +339,7 @@ def every_kind():
         "roofline": charts.roofline(
             [result(rows=flops)],
             NAMES[:2],
-            Quantity("FLOP per byte", intensity),
+            Quantity("FLOP per byte", lambda r: r["flops"] / r["bytes_compulsory"]),
             {"matmul_bfloat16": "tensor cores"},
         ),
         "heatmap": charts.heatmap(

@@ -14,15 +14,7 @@ from itertools import chain, product
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from snippets._lab.draw import units
-from snippets._lab.draw.chart import (
-    Axis,
-    Chart,
-    Panel,
-    Rule,
-    linear,
-    logarithmic,
-    powers_of_two,
-)
+from snippets._lab.draw.chart import Axis, Chart, Panel, Rule, linear, logarithmic, powers_of_two
 from snippets._lab.draw.identity import HEAT, Identity, identity, strength
 from snippets._lab.draw.rows import (
     RATE,

@@ -4,16 +4,7 @@ from collections.abc import Callable
 from itertools import pairwise
 from typing import NamedTuple
 
-from snippets._lab.draw.drawings import (
-    INK,
-    PALE,
-    STRONG,
-    box,
-    bracket,
-    frame,
-    mixed,
-    words,
-)
+from snippets._lab.draw.drawings import INK, PALE, STRONG, box, bracket, frame, mixed, words
 from snippets._lab.draw.identity import identity
 
 Look = tuple[str, float]  # a color and its percent

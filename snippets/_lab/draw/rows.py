@@ -92,11 +92,6 @@ def moved(row: Row, field: str = "bytes_compulsory") -> float:
     return float(row[field] / row["ms_p50"] * 1e3)
 
 
-def intensity(row: Row, field: str = "bytes_compulsory") -> float:
-    """FLOP for each byte."""
-    return float(row["flops"] / row[field])
-
-
 def spread(row: Row) -> str:
     """Median and spread of a timed row, for whoever points at it; of a derived one, its time."""
     if "ms_p20" not in row:

@@ -59,8 +59,9 @@ def barriers(results):
         caption="One channel of the kernel: a producer, two consumers and two buffers, for "
         f"{len(whole['steps']['producer'])} tiles of keys. Press whichever is to act next; who "
         "waits says for what. A filled circle is an arrival in the current phase. The steps come "
-        f"from the kernel's own lines, and all {count(sum(len(r['states']) for r in rows))} "
-        "states were found by running them in every order.",
+        f"from the kernel's own lines. With and without each piece there are "
+        f"{count(sum(len(r['states']) for r in rows))} states, found by running the lines in every "
+        "order.",
         table=table,
         widget="\n".join(
             [

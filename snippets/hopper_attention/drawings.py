@@ -335,7 +335,8 @@ def registers():
     return Picture(
         sees="Three consumers leave each thread 160 registers, which D 128 would fill.",
         caption="Registers per thread, in a bar as long as the multiprocessor has registers; each "
-        "part is a warpgroup of 128 threads. Below, what a thread holds of a tile in the step with "
-        "overlap, before any address or sum, and the registers it has (the line).",
+        "part is a warpgroup of 128 threads, and the producer's warp counts as one. Below, what a "
+        "thread holds of a tile in the step with overlap, before any address or sum, and the "
+        "registers it has (the line).",
         svg=svg(PHONE, y + 20, about, drawn),
     )

@@ -97,7 +97,7 @@ def shares():
         "of the result and its logsumexp, and a second kernel merges the parts."
     )
     return Picture(
-        sees=f"{SHARES} programs read a quarter of the keys each, at the same time.",
+        sees=f"Each of {SHARES} programs reads its share of the keys, all at the same time.",
         caption="Each writes its part as if there were no other keys, with the logarithm of its "
         "sum of exponentials (lse). That is all that merging needs.",
         svg=svg(PHONE, 210, about, drawn),

@@ -196,7 +196,7 @@ def longest_first():
     return Picture(
         sees="If the last programs to start are long ones, most of the GPU waits for them.",
         caption="A color is a head, a number the tiles that a program goes through under a causal "
-        "mask. A place takes the next program as soon as it is free.",
+        "mask. A row is a place on the GPU, which takes the next program as soon as it is free.",
         svg=svg(PHONE, top - 24, about, drawn),
         table=[{"order": said, "steps": steps} for said, steps in ends.items()],
     )

@@ -67,7 +67,7 @@ def rungs(results):
         f"{values(rows, 'N')[0]}.",
         caption="Longer is faster. float16, D 128, no mask, 16 heads. All launches of a rung are "
         "counted, from dO to the three gradients, and always five products as its work. The last "
-        "bar takes the fourth rung away from the sixth.",
+        "bar is the sixth rung without the fourth.",
         plot=charts.bars(results, [_bar(name) for name in timed], RATE),
         numbers={
             "first": rates[SMALLEST],
@@ -131,6 +131,9 @@ def dq(results):
             "narrow": between([x for case, x in added.items() if case.D == 64], percent),
             "wide": between([x for case, x in added.items() if case.D == 128], percent),
         },
+        claims={
+            f"{PAGE}: ## Why one pass is slower": all(ms[ONE][at] > ms[TWO][at] for at in cases)
+        },
     )
 
 
@@ -171,6 +174,7 @@ def backward(results):
             )
             < 1
             < max(cudnn.where(D=64).values()),
+            f"{PAGE}: ## Faster than FlashAttention-2": min(compared[FLASH].values()) > 1,
             f"{PAGE}: FlashAttention-4 is faster than cuDNN in every case": all(
                 x > 1 for name, against in others.items() if name == "fa4" for x in against.values()
             ),

@@ -66,20 +66,16 @@ def roles():
         arrow(f"M{PHONE - 20} 220V21H250", (250, 21), "left", PRODUCER, stroke_dasharray="4 3"),
         words(24, 62, "empty", 10.5, color=MUTED, anchor="start"),
         words(PHONE - 24, 62, "", 10.5, color=MUTED, anchor="end"),
-        straight((wide + 4, 233), (right - 4, 233)),
-        straight((right - 4, 246), (wide + 4, 246)),
-        words(PHONE / 2, 216, "turn", 10.5, color=MUTED),
     ]
     about = (
         "A producer warp starts TMA copies into buffers in shared memory. When the bytes are "
         "there, two consumers of four warps pass their wait for full. They signal empty to the "
-        "producer and the turn to each other."
+        "producer."
     )
     return Picture(
         sees="One warp loads, eight compute, and barriers connect them.",
-        caption="Solid arrows carry data or a turn, dashed ones hand a buffer back. The producer "
-        "waits only for *empty*, a consumer for *full* and, where they take turns, for the other "
-        "consumer.",
+        caption="Solid arrows carry data, dashed ones hand a buffer back. The producer waits only "
+        "for *empty*, a consumer only for *full*.",
         svg=svg(PHONE, 306, about, drawn),
     )
 
@@ -158,11 +154,11 @@ def conflicts(chunk, swizzled):
 
 @picture
 def swizzle():
-    """A tile in shared memory as it is and with the 128-byte swizzle, and its bank conflicts."""
+    """A tile in shared memory without and with the 128-byte swizzle, and its bank conflicts."""
     wanted, chunks, side = 2, ROW // CHUNK, 18
     drawn = []
     for x, swizzled, name in (
-        (0, False, "as it is"),
+        (0, False, "not swizzled"),
         (PHONE - chunks * side + 1, True, "swizzled"),
     ):
         grid = Grid(x, 40, 8, chunks, side, side)
@@ -186,8 +182,8 @@ def swizzle():
             words(x, foot + 36, f"{turns} turn{'s' * (turns > 1)}", 13, 600, anchor="start"),
         ]
     about = (
-        f"Eight rows of {ROW} bytes, in chunks of {CHUNK}. As it is, chunk {wanted} of all rows "
-        f"lies in the same four banks: {conflicts(wanted, False)} turns. Swizzled it lies in "
+        f"Eight rows of {ROW} bytes, in chunks of {CHUNK}. Not swizzled, chunk {wanted} of all "
+        f"rows lies in the same four banks: {conflicts(wanted, False)} turns. Swizzled it lies in "
         f"different ones: {conflicts(wanted, True)} turn."
     )
     return Picture(
@@ -195,8 +191,7 @@ def swizzle():
         caption=f"A row is {ROW} bytes wide, as wide as all {BANKS} banks, and each cell is a "
         f"chunk of {CHUNK} bytes with its number. Reading one chunk of eight rows hits four banks "
         "eight times. The swizzle stores chunk c of row r at place c xor (r mod 8), so the same "
-        "eight chunks lie in different banks and come at once. TMA writes tiles that way, and "
-        "wgmma reads them that way.",
+        "eight chunks lie in different banks and come at once.",
         svg=svg(PHONE, 40 + 8 * side + 42, about, drawn),
     )
 
@@ -294,10 +289,9 @@ def ring():
     )
     return Picture(
         sees="A tile's number says which buffer it uses and which parity to wait for.",
-        caption=f"Tile n goes through buffer n mod {STAGES}. The first use of a buffer is phase 0, "
-        f"the second phase 1, so its parity is n div {STAGES} mod 2. Consumers wait for that "
-        "parity of *full*; the producer waits for the opposite parity of *empty*, which a new "
-        "barrier lets pass.",
+        caption=f"Tile n goes through buffer n mod {STAGES}, with parity n div {STAGES} mod 2. "
+        "Consumers wait for that parity of *full*, the producer for the opposite parity of "
+        "*empty*.",
         svg=svg(PHONE, foot + 18, about, drawn),
     )
 
@@ -341,7 +335,8 @@ def registers():
     return Picture(
         sees="Three consumers leave each thread 160 registers, which D 128 would fill.",
         caption="Registers per thread, in a bar as long as the multiprocessor has registers; each "
-        "part is a warpgroup of 128 threads. Below, what a thread holds of a tile in the step with "
-        "overlap, before any address or sum, and the registers it has (the line).",
+        "part is a warpgroup of 128 threads, and the producer's warp counts as one. Below, what a "
+        "thread holds of a tile in the step with overlap, before any address or sum, and the "
+        "registers it has (the line).",
         svg=svg(PHONE, y + 20, about, drawn),
     )

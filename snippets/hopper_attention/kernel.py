@@ -473,7 +473,7 @@ def _step_overlapped(
 def _step_sequential(
     state, queries, keys, i, channels, prob, MASKED: gl.constexpr, V: gl.constexpr
 ):
-    """The same without overlap: product, softmax, product. The other consumers fill the gaps."""
+    """Fold a tile of keys, one thing at a time. The other consumers fill the gaps."""
     start = (keys.n - 1 - i) * BLOCK_N
     stage = _stage(keys.before + i, V)
     scores = _issue_qk(queries.tile, channels.k, stage)

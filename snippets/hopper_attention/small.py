@@ -1,4 +1,4 @@
-"""Scores q kᵀ on Hopper in Gluon: a copy, then a product, and two buffers so that both go on."""
+"""Scores q kᵀ on Hopper in Gluon: TMA fills one buffer while a product reads the other."""
 
 import torch
 from triton.experimental import gluon

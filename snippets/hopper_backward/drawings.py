@@ -205,8 +205,8 @@ def shares():
         sees="Every program adds to every tile of dQ. The adding is done next to L2, and no "
         "program reads the sum.",
         caption="The number is the step in which a program gets to that tile, without a mask. "
-        "Programs that run together add to the same rows at about the same time, in an order that "
-        "is chance.",
+        "Programs that run together add to the same rows at about the same time, in no fixed "
+        "order.",
         svg=svg(PHONE, y + 34, about, drawn),
     )
 

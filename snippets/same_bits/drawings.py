@@ -101,7 +101,7 @@ def orders():
     return Picture(
         sees=f"One list of numbers, {len(found)} different sums.",
         caption="Sixteen numbers in float32, rounded after each addition, which is where two lines "
-        "meet. Beside each tree its sum and the 32 bits of that, in hexadecimal.",
+        "meet. Beside each tree stand its sum and the 32 bits of it, in hexadecimal.",
         svg=svg(PHONE, y, f"Four trees over the same sixteen numbers. {sums}.", drawn),
     )
 

@@ -491,7 +491,7 @@ def rate(ticks: Ticks) -> tuple[str, str]:
             text = units.bandwidth(moved(row)) if ticks.decode else units.flops(flops_of(row))
             text += " on an H200"
             return text, raw_link(result, text)
-    return "not measured", "not measured"
+    return "rate not measured", "not measured"
 
 
 # The site.

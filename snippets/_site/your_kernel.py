@@ -367,9 +367,7 @@ def source(ticks: Ticks) -> str:
         middle = text[text.index("START_TILES = 1") : text.index("def _layout(")]
     else:
         middle = text[text.index("def _descriptor(") : text.index("def _strides(")]
-    if (
-        ticks.contiguous and ticks.gpu in TMA
-    ):  # q comes in by pointers, k and v by TMA: two functions
+    if ticks.contiguous and ticks.gpu in TMA:  # q by pointers, k and v by TMA: two functions
         first = text.index("@triton.jit\ndef _load_rows(")
         rows = text[first : text.index("@triton.jit\ndef _load_b")]
         bare = re.sub("    x,  # .*", "    x,", rows)

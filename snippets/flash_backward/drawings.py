@@ -160,8 +160,7 @@ def one_pass():
     return Picture(
         sees="One program keeps a tile of keys. At each step it adds a tile to dQ in memory, as "
         "all other programs do.",
-        caption="dK and dV of the tile stay in registers until the end. Each tile of dQ is the sum "
-        "of what all programs of its head add to it.",
+        caption="dK and dV of the tile stay in registers until the end.",
         svg=svg(PHONE, top + wide + 34, about, drawn),
     )
 

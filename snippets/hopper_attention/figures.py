@@ -128,9 +128,9 @@ def scene(results):
         f"{whole['keys'] // whole['tile']} tiles of keys, with round times, these are busy "
         f"{percent(busy / (last - first))} of the time.",
         caption=f"One program with a producer and {whole['consumers']} consumers that take turns. "
-        "What waits for what, and at which line, comes from the kernel's own text, run as Python "
-        "by the simulation of its barriers; the times are round numbers and no measurements: a "
-        "product two, a copy two, a softmax five. A square stands for 16 queries and 32 keys. A "
+        "What waits for what, and at which line, comes from the kernel's own text, run as Python; "
+        "the times are round numbers and no measurements: a product two, a copy two, a softmax "
+        "five. A square stands for 16 queries and 32 keys. A "
         "line in a solid tint is being worked at, a dotted one waited at; the color is the "
         "part's.",
         **roles_scene("hopper_attention", rows, timeline_svg(spans)),

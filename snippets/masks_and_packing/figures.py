@@ -39,9 +39,6 @@ def visited(results):
             "keys": full["N"],
             "all": full["tiles"],
             "narrow": narrow["tiles"],
-            "times": ratio(full["tiles"] / narrow["tiles"]),
-            "block_m": full["BLOCK_M"],
-            "block_n": full["BLOCK_N"],
             "useful": percent(
                 narrow["pairs_seen"] / (narrow["tiles"] * full["BLOCK_M"] * full["BLOCK_N"])
             ),

@@ -28,7 +28,6 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
 from snippets._lab.draw import units
-from snippets._lab.draw.fragment import raw_link
 from snippets._lab.draw.rows import moved, pick
 from snippets._lab.draw.rows import rate as flops_of
 from snippets._lab.results import store
@@ -479,7 +478,7 @@ for OPTION in ("sinks", "packed", "soft cap", "bias"):
 
 
 def rate(ticks: Ticks) -> tuple[str, str]:
-    """The rate of a file in words, and with a link to the raw numbers of the same program."""
+    """The rate of a file in words, and with a link to the numbers of the same program."""
     path, where = RATES.get(" ".join(x for x in ticks.on if x != "contiguous"), ("", {}))
     file = store.DATA / "nvidia_h200" / f"{path}.json"
     if ticks.gpu == "sm_90" and file.is_file():
@@ -487,8 +486,8 @@ def rate(ticks: Ticks) -> tuple[str, str]:
         where = {"implementation": result.post, "dtype": "bfloat16", "D": ticks.D, **where}
         for row in pick(result.rows, **where):
             text = units.bandwidth(moved(row)) if ticks.decode else units.flops(flops_of(row))
-            text += " on an H200"
-            return text, raw_link(result, text)
+            text, page = f"{text} on an H200", f"posts/{result.post}/numbers.md"
+            return text, f"[{text}]({page}#{path.replace('/', '-')})"
     return "rate not measured", "not measured"
 
 

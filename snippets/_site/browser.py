@@ -21,6 +21,8 @@ OPTIONS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 PHONE = {"width": 390, "height": 844}
 LAPTOP = {"width": 1280, "height": 720}
 REPLACED = 'class="am-replaced"'  # a page that leads to another at once
+# Until what observes the layout has answered it.
+TWO_FRAMES = "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
 WITH_ADDRESSES = (".html", ".xml", ".txt", ".md")
 
 
@@ -154,3 +156,4 @@ def see_everything(page: Any) -> None:
             source.evaluate("source => source.scrollIntoView()")  # it may be built by now
             page.wait_for_function(built, arg=source)
     page.evaluate("scrollTo(0, 0)")
+    page.evaluate(TWO_FRAMES)

@@ -1,20 +1,28 @@
 /* A table, a formula, a diagram or code that is wider than its place scrolls inside itself. Then it takes the focus,
-   so that the arrow keys can scroll it. What is folded away is looked at when it is unfolded. Code says how many
-   columns it has: to measure each block would make a browser lay out all that it has left aside. */
+   so that the arrow keys can scroll it. Code says how many columns it has: to measure each block would make a browser
+   lay out all that it has left aside. */
 import { make } from "./dom.js";
 import { onPage } from "./pages.js";
 
 const WIDE = ".md-typeset__scrollwrap, .am-math, .md-content__inner > p:has(> svg[role='img']:only-child)";
 const NAMED = { tabindex: "0", role: "group", "aria-label": "Scrolls sideways" };
 
-function measure(within) {
-  for (const wrap of within.querySelectorAll(WIDE)) {
-    if (wrap.closest("details:not([open])")) continue;
+// Tells of a box when it is laid out first (unfolded, or scrolled to), and whenever it or what it holds changes.
+const laidOut = new ResizeObserver((entries) => {
+  for (const wrap of new Set(entries.map(({ target }) => target.closest(WIDE) ?? target))) {
     const scrolls = wrap.scrollWidth > wrap.clientWidth;
     for (const [name, value] of Object.entries(NAMED)) {
       if (scrolls) wrap.setAttribute(name, value);
       else wrap.removeAttribute(name);
     }
+  }
+});
+
+function watch() {
+  laidOut.disconnect();
+  for (const wrap of document.querySelectorAll(WIDE)) {
+    laidOut.observe(wrap);
+    if (wrap.firstElementChild) laidOut.observe(wrap.firstElementChild);
   }
 }
 
@@ -35,12 +43,7 @@ function measureCode() {
   }
 }
 
-function measureAll() {
-  measure(document);
-  measureCode();
-}
-
 const later = window.requestIdleCallback ?? setTimeout; // measuring asks for a layout
-onPage(() => later(measureAll));
-addEventListener("resize", measureAll);
-addEventListener("toggle", (event) => measure(event.target), true); // does not bubble
+onPage(watch);
+onPage(() => later(measureCode));
+addEventListener("resize", measureCode);

@@ -56,7 +56,7 @@ MUTANTS = [
         "heads interleaved",
         "x = x.view(B, N, self.num_heads, self.head_dim)",
         "x = x.view(B, N, self.head_dim, self.num_heads).mT",
-        "The columns go round the heads like cards: a head gets every H-th column.",
+        "The columns are dealt to the heads like cards: a head gets every H-th column.",
     ),
     Mutant(
         "heads merged without a transpose",

@@ -346,6 +346,7 @@ def test_nothing_jumps_and_the_light_map_stands_where_the_map_will(open_page, si
     """The same words at the same place, with the same numbers, before a script and after."""
     page = open_page(viewport)
     page.route("**/attention_map*.js", lambda route: route.abort())
+    measure_shift(page, fonts=False)  # which come while places are asked for
     page.goto(site + POST)
     light = page.locator(".am-map-light").first
     tokens_of(light).nth(3).click()
@@ -355,7 +356,7 @@ def test_nothing_jumps_and_the_light_map_stands_where_the_map_will(open_page, si
     marks = [".am-map-tokens button >> nth=3", ".am-map-cells"]
     page.evaluate("scrollTo(0, 0)")
     there = [light.locator(mark).bounding_box() for mark in marks]
-    beside = page.locator(".am-map").first.bounding_box()  # the other page has not these fonts
+    beside = page.locator(".am-map").first.bounding_box()
     whole = open_page(viewport)
     measure_shift(whole, fonts=False)
     whole.goto(site + POST)

@@ -224,7 +224,7 @@ def _stale(options: argparse.Namespace) -> int:
         if now := changed(result):
             by_change.setdefault(tuple(now), []).append(result)
     for what, results in by_change.items():
-        console.print(f"changed: {', '.join(what)}")
+        console.print(f"changed: {_by_file(what)}")
         names = [f"{r.folder}/{r.post}/{r.result}, {r.date}" for r in results]
         wide = max(map(len, names))
         for name, result in zip(names, results, strict=True):
@@ -232,6 +232,18 @@ def _stale(options: argparse.Namespace) -> int:
     count = sum(map(len, by_change.values()))
     console.print(f"{count} stale results of {len(found)}")
     return 0
+
+
+def _by_file(changes: Sequence[str], shown: int = 3) -> str:
+    """Definitions, each as "file: name", in few words: a file once, and the first names in it."""
+    names: dict[str, list[str]] = {}
+    for change in changes:
+        file, colon, name = change.partition(": ")
+        names.setdefault(file + colon, []).append(name)
+    return "; ".join(
+        file + ", ".join(some[:shown]) + f" and {len(some) - shown} more" * (len(some) > shown)
+        for file, some in names.items()
+    )
 
 
 def _renewal(result: store.Result, what: Sequence[str]) -> str:

@@ -85,6 +85,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
     config.extra_css += [path.relative_to(docs).as_posix() for path in found]
     listed = config.plugins["material/tags"].config
     listed.tags_sort_by = listed.listings_tags_sort_by = _as_a_reader_sorts
+    listed.listings_sort_by = _as_a_reader_counts
     stale.forget()
     return config
 
@@ -92,6 +93,12 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 def _as_a_reader_sorts(tag: Any, *_listing: Any) -> str:
     """A tag's place in a list: "FlashAttention" is an f."""
     return str(tag.name).casefold()
+
+
+def _as_a_reader_counts(listed: Any) -> list[str | int]:
+    """A page's place in a list: post 2 comes before post 10."""
+    parts = re.split(r"(\d+)", str(listed.item.title))
+    return [int(x) if x.isdigit() else x.casefold() for x in parts]
 
 
 @event_priority(100)  # before mkdocs-jupyter looks for notebooks

@@ -168,13 +168,17 @@ def popular() -> dict[str, Ticks]:
 
 @functools.cache
 def published() -> dict[str, Ticks]:
-    """Each file that the build publishes: what is popular, on two generations, and the cover."""
+    """Each file that the build publishes: what is popular, on two generations, and the cover.
+
+    And what most people ask for first, in every width and on every generation.
+    """
     files = [
         replace(x, gpu=gpu)
         for x in popular().values()
         for gpu in ("sm_90", "sm_89" if x.float8 else "sm_80")
     ]
-    return {x.name: x for x in [*files, *cover(False), *cover(True)]}
+    first = [Ticks(True, grouped=True, D=D, gpu=gpu) for D in WIDTHS for gpu in GPUS]
+    return {x.name: x for x in [*files, *first, *cover(False), *cover(True)]}
 
 
 # What a choice says of the file.

@@ -15,10 +15,20 @@ function checked(data) {
   return data;
 }
 
-/* Ticks that differ; another width or GPU counts as two, and another use as many. */
+const MASKS = ["causal", "window", "packed"];
+
+/* How a file differs from a choice. */
+function differences(file, choice) {
+  const lacks = [...choice.on].filter((name) => !file.on.includes(name));
+  const has = file.on.filter((name) => !choice.on.has(name));
+  return { lacks, has, D: file.D !== choice.D, gpu: file.gpu !== choice.gpu };
+}
+
+/* One for each tick; another mask, width or GPU counts as much more, and another use as most. */
 function distance(file, choice) {
-  const differ = [...choice.on].filter((name) => !file.on.includes(name)).concat(file.on.filter((name) => !choice.on.has(name)));
-  return differ.length + 100 * differ.includes("decode") + 2 * (file.D !== choice.D) + 2 * (file.gpu !== choice.gpu);
+  const { lacks, has, D, gpu } = differences(file, choice);
+  const weight = (name) => (name === "decode" ? 100 : MASKS.includes(name) ? 5 : 1);
+  return [...lacks, ...has].reduce((sum, name) => sum + weight(name), 5 * D + 5 * gpu);
 }
 
 function build(box, data) {
@@ -32,10 +42,11 @@ function build(box, data) {
     gpu: parts.at(-1),
   };
   const offers = (use) => data.uses[Number(use === "decode")];
-  const fit = (use, names) => Object.assign(choice, {
-    use, on: new Set([...offers(use), ...use ? [use] : []].filter((name) => names.includes(name))),
+  const ticked = new Set(parts); // those of the other use, too: who goes back finds them
+  const fit = (use) => Object.assign(choice, {
+    use, on: new Set([...offers(use).filter((name) => ticked.has(name)), ...use ? [use] : []]),
   });
-  fit(parts.includes("decode") ? "decode" : "", parts);
+  fit(parts.includes("decode") ? "decode" : "");
   const said = make("p", { className: "am-kernel-said", role: "status" });
   const links = make("p", { className: "am-kernel-links" });
   const listing = make("code");
@@ -66,8 +77,12 @@ function build(box, data) {
     const both = data.excluded.find((pair) => pair.every((name) => choice.on.has(name) || name === choice.gpu));
     const [one, other] = (both ?? []).map((name) => labels[name] ?? data.gpus[name]);
     const found = `${file.name}.py: ${file.lines} lines of code, ${file.rate}.`;
-    const nearest = both ? `No file has ${one} with ${other}. The nearest:` : "Not published. The nearest:";
-    said.textContent = exact ? found : `${nearest} ${found}`;
+    const { lacks, has, D, gpu } = differences(file, choice);
+    const named = (word, names) => (names.length ? [`${word} ${names.map((name) => labels[name]).join(", ")}`] : []);
+    const differs = [...named("without", lacks), ...named("with", has), ...D ? [`for ${file.D} columns`] : [],
+      ...gpu ? [`for ${data.gpus[file.gpu]}`] : []].join("; ");
+    const missing = both ? `No file has ${one} with ${other}.` : "Not published: the command below makes it.";
+    said.textContent = exact ? found : `${missing} The nearest is ${differs}. ${found}`;
     command.textContent = ["make your-kernel", ...[...choice.on].map((name) => `${name.toUpperCase()}=1`),
       `D=${choice.D}`, `GPU=${choice.gpu}`].join(" ");
     command.parentElement.hidden = Boolean(both);
@@ -81,7 +96,7 @@ function build(box, data) {
   }
 
   function changed() {
-    fit(choice.use, [...choice.on]); // in order
+    fit(choice.use);
     const text = [...choice.on, choice.D, choice.gpu].join(".");
     remember({ [CHOICE]: text === FIRST ? "" : text });
     show();
@@ -104,21 +119,20 @@ function build(box, data) {
   const offered = make("div");
   function offer() {
     offered.replaceChildren(group("What it does", offers(choice.use).map((name) => (
-      option("checkbox", "am-on", name, labels[name], (input) => choice.on[input.checked ? "add" : "delete"](name))
+      option("checkbox", "am-on", name, labels[name], (input) => ticked[input.checked ? "add" : "delete"](name))
     ))));
   }
   offer();
   box.replaceChildren(
     radios("What it is for", "use", Object.entries(uses), (use) => {
-      fit(use, [...choice.on, use]);
+      fit(use);
       offer();
     }),
     offered,
     radios("Head dimension", "D", data.D.map((width) => [width, String(width)])),
     radios("GPU", "gpu", Object.entries(data.gpus)),
-    said, links, colors,
+    said, make("p", {}, "Make exactly this: ", command), links, colors,
     make("p", {}, "Get it: ", curl),
-    make("p", {}, "Fold exactly this: ", command),
     make("p", {}, "Cite it: ", make("q", { textContent: "Attention, Measured, your kernel" }), ", with its link."),
   );
   show();

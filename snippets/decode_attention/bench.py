@@ -8,7 +8,6 @@ import torch
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
 from torch.nn.functional import scaled_dot_product_attention
 
-from snippets._lab.judge.mutants import variant
 from snippets._lab.measure import ceilings
 from snippets._lab.measure.competitors import PACKAGES, layout_of, own_layout, resolve
 from snippets._lab.measure.regimes import IN_A_GRAPH
@@ -291,52 +290,6 @@ def flex_paged(cache, attend=None):
     return functools.partial(attend, cache.q, k, v, block_mask=mask, enable_gqa=shared)
 
 
-PLACES = "places = _places(page, start, stop, pages.count, PAGE=PAGE, BLOCK_N=BLOCK_N)"
-LOOK_UP = "page = _look_up(pages, n, n < stop, PAGE=PAGE)"
-IN_TIME = f"""{PLACES}
-        if PAGE > 0:
-            n += BLOCK_N
-            {LOOK_UP}"""
-LATE = f"""if PAGE > 0:
-            {LOOK_UP}
-            n += BLOCK_N
-        {PLACES}"""
-ROWS = [
-    ("rows = offs % PAGE", "rows = offs_n % PAGE"),
-    ("first_row = start % PAGE", "first_row = 0"),
-]
-# What is changed in the kernel: pages are looked up in the iteration that needs them, and rows are
-# counted from the page's first, so that they are others in each iteration.
-LOOPS = {
-    "as it is": [],
-    "looked up late": [(IN_TIME, LATE)],
-    "rows in the loop": ROWS,
-    "both": [(IN_TIME, LATE), *ROWS],
-}
-
-
-@measured_on("gpu")
-def paged_loop(lab):
-    """Pages of 256 with less done ahead of the loop, and one program for each multiprocessor."""
-    for case in lab.each(dtype=["bfloat16"], D=[128], group=[4], batch=[16], N=[8_192]):
-        turns = range(math.ceil(IN_TURN / kv_bytes(case)))
-        contiguous, paged = ([full(case, page) for _ in turns] for page in (0, PAGES[-1]))
-        makers = {}
-        for name, changes in LOOPS.items():
-            launcher = variant(OURS, changes) if changes else decode_attention
-            makers[f"{OURS}:{name}"] = in_turn(
-                [functools.partial(launcher, *cache[:3], **cache.options()) for cache in paged]
-            )
-        calls, errors = right(decode(paged[-1])(), makers)
-        yield from unable(case, errors)
-        calls |= {OURS: in_turn([*map(decode, contiguous)])}
-        all_turns = {name: amount * len(turns) for name, amount in work(case).items()}
-        for row in lab.time(case | {"regime": IN_A_GRAPH}, calls, **all_turns):
-            yield row | {"calls": len(turns), "page": PAGES[-1]}
-        del contiguous, paged, makers, calls
-        torch.cuda.empty_cache()
-
-
 SHAPES = [(1, 8_192), (1, 131_072), (4, 32_768), (16, 8_192), (64, 8_192)]
 COUNTS = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 128, 256]
 
@@ -419,6 +372,37 @@ def float8(lab):
                 seen = {"bytes_compulsory": row["bytes_compulsory"] - kv_bytes(case) // 2}
             yield row | seen | ({"off": off[name]} if name in off else {})
         del cache, small, calls, exact, want
+        torch.cuda.empty_cache()
+
+
+# Choices of the page Your kernel, as its command names them.
+CHOICES = [
+    "decode D=128", "grouped decode D=128", "grouped decode paged D=128",
+    "window sinks grouped decode paged D=64", "grouped decode paged float8 D=128",
+    "grouped decode paged same_bits D=128",
+]  # fmt: skip
+
+
+@measured_on("gpu")
+def popular(lab):
+    """What people copy: 16 sequences of 32,768 keys; pages hold 64, and a window 1,024 of them."""
+    for case in lab.each(dtype=["bfloat16"], choice=CHOICES, batch=[16], N=[32_768]):
+        named, D = case["choice"].split("D=")
+        ticked = named.split()
+        case |= {"D": int(D), "group": 4 if "grouped" in ticked else 1}
+        cache = full(case, page=64 if "paged" in ticked else 0)
+        options, seen = {"batch_invariant": "same_bits" in ticked}, work(case)
+        if "window" in ticked:
+            options["window"], seen = (1_023, 0), work(case, [1_024] * case["batch"])
+        if "sinks" in ticked:
+            options["sinks"] = torch.linspace(-1, 3, cache.q.shape[1], device="cuda")
+        if "float8" in ticked:
+            small = {x: getattr(cache, x).to(torch.float8_e4m3fn) for x in ("k", "v")}
+            ones = torch.ones(HEADS, device="cuda")
+            cache = cache._replace(**small, k_scale=ones, v_scale=ones)
+            seen["bytes_compulsory"] -= kv_bytes(case) // 2
+        yield from lab.time(case, {OURS: decode(cache, **options)}, **seen)
+        del cache
         torch.cuda.empty_cache()
 
 

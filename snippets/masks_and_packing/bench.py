@@ -171,11 +171,59 @@ def prices(lab):
             yield row
 
 
+# Choices of the page Your kernel, as its command names them.
+CHOICES = [
+    "causal D=128", "causal D=64", "D=64", "D=128", "causal lse D=128", "causal grouped D=128",
+    "causal window D=128", "causal sinks D=128", "causal packed D=128", "causal softcap D=128",
+    "causal bias D=128", "bias D=64", "causal window sinks grouped D=64",
+    "causal window softcap grouped D=256", "backward D=128", "causal backward D=128",
+    "causal grouped backward D=128", "causal packed grouped backward D=128",
+]  # fmt: skip
+
+
+@measured_on("gpu")
+def popular(lab):
+    """What people copy, forward, and backward where that is asked for: 4 sequences of 4,096 tokens.
+
+    Of 16 heads of 128 columns, or as many numbers; four share a head of keys if they are grouped.
+    """
+    for case in lab.each(dtype=["bfloat16"], choice=CHOICES):
+        named, D = case["choice"].split("D=")
+        ticked, D, B, L = named.split(), int(D), 4, 4096
+        H, both = 2048 // D, "backward" in ticked
+        given = tensors(B, H, L, D)
+        if "grouped" in ticked:
+            given[1:3] = (x[:, ::4].contiguous() for x in given[1:3])
+        size = sum(x.numel() * x.element_size() for x in (given[0], *given[:3]))
+        options, width = {"causal": "causal" in ticked}, L
+        if "window" in ticked:
+            options["window"], width = (1023, None), 1024
+        seen = pairs(L, width) if "causal" in ticked else L * L
+        for option in ("sinks", "soft cap", "bias"):
+            if option.replace(" ", "") in ticked:
+                options |= of_option(option, H, L)[0]
+        if "packed" in ticked:
+            given = [x.transpose(1, 2).flatten(0, 1).contiguous() for x in given]
+            ends = torch.arange(0, B * L + 1, L, dtype=torch.int32, device="cuda")
+            options |= {"cu_seqlens_q": ends, "cu_seqlens_k": ends}
+        call = functools.partial(through, *given, both, both or "lse" in ticked, **options)
+        flops = (4 + 10 * both) * D * B * H * seen
+        yield from lab.time(
+            case | {"D": D}, {OURS: call}, flops=flops, bytes_compulsory=size * (1 + 2 * both)
+        )
+
+
+def through(q, k, v, grad_out, both, return_lse, **options):
+    """A call of the forward, and of the backward that follows."""
+    found = masks_and_packing(q, k, v, return_lse=return_lse, **options)
+    return masks_and_packing_backward(q, k, v, *found, grad_out, **options) if both else found
+
+
 def tensors(*shape):
     """q, k, v and the gradient for the output, [B, H, N, D], drawn on the GPU: they are large."""
     torch.manual_seed(0)
     q, *others = (torch.randn(shape, dtype=torch.bfloat16, device="cuda") for _ in range(4))
-    return 3 * q, *others  # scores far enough apart
+    return [3 * q, *others]  # scores far enough apart
 
 
 def pairs(N, window):

@@ -4,8 +4,9 @@ from snippets._lab.draw import charts
 from snippets._lab.draw.charts import Series, View
 from snippets._lab.draw.comparison import Comparison
 from snippets._lab.draw.figure import Figure
-from snippets._lab.draw.rows import RATE, TIME, field, only, pick, values
-from snippets._lab.draw.units import between, percent, ratio, thousands
+from snippets._lab.draw.rows import RATE, TIME, field, only, pick, rate, values
+from snippets._lab.draw.tables import columns
+from snippets._lab.draw.units import between, flops, percent, ratio, thousands
 
 OURS, PLAIN, FLEX = "masks_and_packing", "flash_attention", "torch:flex"
 VARLEN, PARTS = "torch:varlen", ("forward", "backward")
@@ -84,7 +85,7 @@ def windows(results):
     return Figure(
         finding=f"With windows the kernel is {beside[FLEX].between()} times as fast as "
         f"FlexAttention ({beside[FLEX].verdicts()}).",
-        caption="bfloat16, causal, 16,384 tokens, 2,048 numbers in a row of all heads, both axes "
+        caption="bfloat16, causal, 16,384 tokens, heads × D = 2,048, both axes "
         "logarithmic: down is faster. flash_attention and its backward compute sequences twice as "
         "long as the window, which have a similar number of tiles. FlexAttention is compiled, and "
         "its mask was built before.",
@@ -110,6 +111,14 @@ def windows(results):
             f"{PAGE}: faster in every case": {x.word for x in beside[FLEX].values()} == {"ahead"},
             f"{PAGE}: An edge costs next to nothing": min(tiles) > 0.95,
         },
+    )
+
+
+def popular(results):
+    rows = results[0].rows
+    return Figure(
+        finding=f"Choices of the page Your kernel, at up to {flops(max(map(rate, rows)))}.",
+        table=columns(rows, {"choice": "choice", "time": TIME, "rate": RATE}),
     )
 
 

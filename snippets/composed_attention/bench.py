@@ -11,7 +11,6 @@ import torch
 import triton
 
 from snippets._lab.judge.oracle import NumericalMismatch, assert_attention, make_qkv
-from snippets._lab.measure.competitors import resolve
 from snippets._lab.measure.timing import Times
 from snippets._lab.rooms import measured_on
 
@@ -315,58 +314,6 @@ def _recorded_stores(N, D, dtype):
             step.call()
         stored[name] = trace.total("store").bytes
     return stored
-
-
-@measured_on("gpu")
-def launches(lab):
-    """Kernels that one call launches, as torch.profiler saw them."""
-    names = ["composed_attention", "composed_attention:exercise", "torch:eager", "torch:sdpa"]
-    for case in lab.each(dtype=DTYPES, heads=[16], D=[64], N=[1024]):
-        tensors = lab.qkv(case)
-        for name in names:
-            seen = kernels_seen(functools.partial(resolve(name), *tensors))
-            yield {**case, "implementation": name, "launches": len(seen), "kernels": seen}
-
-
-def kernels_seen(call):
-    """Names of the kernels on the GPU's timeline while `call` runs, in order."""
-    activities = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
-    for _ in range(2):  # the first profile of a process may come out empty
-        call()
-        torch.cuda.synchronize()
-        with torch.profiler.profile(activities=activities) as profile:
-            call()
-            torch.cuda.synchronize()
-    on_gpu = [e for e in profile.events() if e.device_type == torch.autograd.DeviceType.CUDA]
-    on_gpu = [e for e in on_gpu if not e.name.startswith(("Memcpy", "Memset"))]
-    if not on_gpu:
-        raise RuntimeError("torch.profiler saw no kernel; CUPTI may be missing or forbidden")
-    return [e.name for e in sorted(on_gpu, key=lambda e: e.time_range.start)]
-
-
-@measured_on("gpu")
-def allocations(lab):
-    """Most memory a call holds beside its inputs, and what the temporaries and the result need."""
-    names = ["composed_attention", "composed_attention:exercise", "torch:eager", "torch:sdpa"]
-    for case in lab.each(dtype=DTYPES, heads=[16], D=[64], N=LENGTHS):
-        q, k, v = lab.qkv(case)
-        for name in names:
-            attention = resolve(name)
-            attention(q, k, v)
-            torch.cuda.synchronize()
-            torch.cuda.reset_peak_memory_stats()
-            before = torch.cuda.memory_allocated()
-            attention(q, k, v)
-            torch.cuda.synchronize()
-            scores = 4 * case["heads"] * case["N"] ** 2
-            yield {
-                **case,
-                "implementation": name,
-                "bytes_peak": torch.cuda.max_memory_allocated() - before,
-                "bytes_scores": scores,
-                "bytes_transposed_keys": k.numel() * k.element_size(),
-                "bytes_result": q.numel() * q.element_size(),
-            }
 
 
 @measured_on("gpu", "compiler")

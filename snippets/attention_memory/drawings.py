@@ -188,8 +188,7 @@ def levels(results):
     rates = shown[1].per_s / shown[3].per_s
     about = ". ".join(f"{level.name}: {level.line()}" for level in shown) + "."
     return Picture(
-        sees=f"Each step toward the arithmetic is smaller and faster: {ratio(rates)} from HBM to "
-        "L1.",
+        sees=f"Each step toward the arithmetic is faster: {ratio(rates)} from HBM to L1.",
         caption=f"{sizes.label}. Registers, L1 and shared memory are those of one of {many} "
         "multiprocessors; an arrow is as wide as the rate that was measured, of all of them "
         "together.",

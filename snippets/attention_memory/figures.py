@@ -129,8 +129,8 @@ def peak_memory(results):
     )
     return Figure(
         finding=f"At N {count(longest['N'])} eager attention holds {size(longest['bytes_peak'])} "
-        f"beside its inputs, a fused kernel {size(at_longest[least]['bytes_peak'])}.",
-        caption=f"Most memory of one call beside q, k and v: {longest['heads']} heads of D "
+        f"on top of its inputs, a fused kernel {size(at_longest[least]['bytes_peak'])}.",
+        caption=f"Most memory of one call on top of q, k and v: {longest['heads']} heads of D "
         f"{longest['D']}, {longest['dtype']}, by `torch.cuda.max_memory_allocated`; both axes "
         "logarithmic. Broad and gray: the formulas. PyTorch hands out memory in pieces, so a "
         "little more may be held than was asked for.",
@@ -534,8 +534,8 @@ def backends(results):
         caption="The backend that `F.scaled_dot_product_attention` took by itself on "
         f"{cell(results[0].label)} with torch {cell(results[0].versions['torch'])}, as the "
         f"profiler saw it: {about['batch']} × {about['heads']} heads, {about['N']} keys, as many "
-        "queries unless one is said. The kernel that ran longest, and the fused backends that say "
-        "they could, are in the table.",
+        "queries unless one query is stated. The kernel that ran longest, and the fused backends "
+        "that say they could, are in the table.",
         widget="\n".join(
             ['<div class="am-backends" markdown>', "", *table(open_rows), "", "</div>"]
         ),

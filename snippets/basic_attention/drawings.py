@@ -72,7 +72,7 @@ def programs():
     drawn += [
         words(
             at_q,
-            foot + 30,
+            foot + 38,
             "Each row of Q is a program of its own.",
             10.5,
             color=MUTED,
@@ -89,7 +89,7 @@ def programs():
         sees="Every program reads everything.",
         caption="A program owns one query. It walks through all keys, then through all values, and "
         "writes one row of the output. Its neighbor reads all of it again.",
-        svg=svg(PHONE, foot + 36, about, drawn),
+        svg=svg(PHONE, foot + 44, about, drawn),
     )
 
 

@@ -77,13 +77,12 @@ def coalescing(x, *, stride):
         stride: how far apart neighboring lanes read, in elements; at least 1.
 
     Returns:
-        [⌈L / stride⌉] in x's dtype, equal to x[::stride].
+        [⌈L / stride⌉] in x's dtype: every stride-th element, from the first.
 
     Raises:
         TypeError, ValueError: what is refused and what would be allowed, before any launch.
 
-    Source: CUDA C++ Best Practices Guide, "Strided Accesses",
-        https://docs.nvidia.com/cuda/cuda-c-best-practices-guide/
+    Source: https://docs.nvidia.com/cuda/cuda-c-best-practices-guide/ ("Strided Accesses")
     """
     for error in _refusals(x, rank=1, stride=stride):
         raise error

@@ -153,7 +153,7 @@ def table():
     entries = Grid(102, 74, 1, PAGES, side, 22)
     logical = Grid(102, 26, 1, PAGES, side, 22)
     drawn = [
-        words(96, 41, "keys, in order", 11, 600, anchor="end"),
+        words(96, 41, "pages, in order", 11, 600, anchor="end"),
         words(96, 89, "page table", 11, 600, anchor="end"),
         words(0, 194, "pool of pages, for all sequences", 11, 600, anchor="start"),
         cells(logical, lambda _, n: (K, STRONG)),

@@ -25,7 +25,7 @@ QUESTIONS = [
         "Is the CPU slower?", "as called against queued", "launches", "fewer, or a CUDA graph"
     ),
     Question("Near memory's ceiling?", "compulsory bytes over time", "bytes", "fuse, fewer bits"),
-    Question("Near arithmetic's?", "FLOPs over time", "arithmetic", "tensor cores, less of it"),
+    Question("Near the arithmetic?", "FLOPs over time", "arithmetic", "tensor cores, less of it"),
     Question("Does it spill?", "ask the compiler", "registers", "less for each thread"),
     Question("Sectors half used?", "addresses of one warp", "addresses", "another layout"),
     Question("Too few programs?", "programs over slots", "parallelism", "split the work"),

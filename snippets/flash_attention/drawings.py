@@ -95,7 +95,7 @@ def units(results):
         ]
 
     drawn = [
-        words(0, 13, "one streaming multiprocessor, drawn by rates", 12, 600, anchor="start"),
+        words(0, 13, "a GPU's arithmetic units, drawn by rates", 12, 600, anchor="start"),
         *unit(left + 24, small, CORES, cores, slow),
         *unit(right, wide, TENSOR, tensor, fast),
         words(left, floor - small - 38, "float32 cores", 11.5, 600, anchor="start"),

@@ -137,7 +137,7 @@ def ladder(results):
         finding=f"The largest gain of a step is that of “{step[best]}”: {change(gain)} at "
         f"{case(at)}.",
         caption="How much faster the finished kernel is with a step than without it; everything "
-        "else is unchanged, and gains do not add up. Brackets: no verdict, or level. bfloat16, "
+        "else is unchanged, and gains do not add up. Brackets: no clear difference. bfloat16, "
         f"N {rows[0]['N']}, {_tokens(rows)} tokens. {MEDIANS}",
         table=[
             {"step": step[rung]} | {case(at): _told(of.get(at)) for at in _over_base(rows).cases}
@@ -208,8 +208,8 @@ def scene(results):
     }
     full, causal = masked["every key"], masked["causal"]
     return Figure(
-        finding=f"Of the {len(full)} tiles of the full example {sum(full)} needs a mask, of the "
-        f"{len(causal)} of the causal one {sum(causal)}; one more is skipped.",
+        finding=f"Without a causal mask, {sum(full)} of {len(full)} tiles has to be masked. With "
+        f"one, {sum(causal)} of {len(causal)}, and another tile is skipped.",
         caption="Four queries, 14 keys in tiles of four, float16, the first four of 16 columns, "
         "base 2: this page's kernel with smaller tiles, recorded in the interpreter between two "
         "iterations of its loop; the kernel is not changed. The last accumulator divided by the "
@@ -261,7 +261,7 @@ def sweep(results):
         plot=charts.dots(
             derived(results, _shares),
             [Series(OURS, told, {"implementation": tile}) for tile, told in tiles.items()],
-            Quantity("rate, of the fastest tile's", "share", units.percent),
+            Quantity("of the fastest tile's rate", "share", units.percent),
             charts.views("D {}", "D", values(rows, "D")),
             groups=groups,
             log=False,

@@ -37,9 +37,11 @@ ONE_PASS = MERGED, APART, BY_TMA, NARROW
 PAGE = "docs/posts/flash_backward.md"
 
 
-def _bar(name):
-    """Our bar under the name of its variant alone."""
-    return Series(OURS, name.partition(", ")[2] or "as it is", {"implementation": name})
+def _bar(name, number=""):
+    """Our bar under the name of its variant alone, and which rung that is."""
+    label = name.partition(", ")[2] or "as it is"
+    number *= label != TOGETHER  # which is no rung
+    return Series(OURS, number + label, {"implementation": name})
 
 
 def rungs(results):
@@ -63,12 +65,15 @@ def rungs(results):
     verdict = {name: gain.word for name, gain in gains(pairs).items()}
     rates = {rung: flops(rate(timed[name])) for rung, name in names.items()}
     return Figure(
-        finding=f"From {rates[SMALLEST]} on the first rung to {rates[KEPT]} on the last, at N "
+        finding=f"From {rates[SMALLEST]} on the first rung to {rates[KEPT]} on the ninth, at N "
         f"{values(rows, 'N')[0]}.",
         caption="Longer is faster. float16, D 128, no mask, 16 heads. All launches of a rung are "
-        "counted, from dO to the three gradients, and always five products as its work. The last "
-        "bar is the sixth rung without the fourth.",
-        plot=charts.bars(results, [_bar(name) for name in timed], RATE),
+        "counted, from dO to the three gradients, and always five products as its work. On the "
+        "eighth, two programs share a multiprocessor. The last bar is no rung: it is the sixth "
+        "without the fourth.",
+        plot=charts.bars(
+            results, [_bar(name, f"{i}. ") for i, name in enumerate(timed, start=1)], RATE
+        ),
         numbers={
             "first": rates[SMALLEST],
             "warps": rates[WARPS],

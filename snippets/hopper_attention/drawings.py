@@ -56,7 +56,7 @@ def roles():
         drawn += [
             labeled(x, 222, wide, 34, CONSUMERS[i], f"consumer {i}: 4 warps", 11.5),
             straight((middle, 176), (middle, 219)),
-            labeled(x, 276, wide, 26, SCORES, "64 queries each", 11),
+            labeled(x, 276, wide, 26, SCORES, "64 queries", 11),
             line(f"M{middle:g} 257v18", MUTED, 1.2),
         ]
     drawn += [

@@ -52,13 +52,13 @@ def barriers(results):
     )
     colors = f"--am-k: {identity('k').color}"
     return Figure(
-        finding="Take out a wait or an arrival and see who fails. As the kernel is, each of the "
-        f"{count(len(whole['states']))} states that can occur leads to the end; without any one "
-        f"of {len(removed)} pieces, some order of events deadlocks or loses a tile.",
+        finding="Take out a wait or an arrival and see who fails. In the kernel as written, each "
+        f"of the {count(len(whole['states']))} states that can occur leads to the end; without any "
+        f"one of {len(removed)} pieces, some order of events deadlocks or loses a tile.",
         caption="One channel of the kernel: a producer, two consumers and two buffers, for "
-        f"{len(whole['steps']['producer'])} tiles of keys. Press whichever is to act next; who "
-        "waits says for what. A filled circle is an arrival in the current phase. The steps come "
-        f"from the kernel's own lines. With and without each piece there are "
+        f"{len(whole['steps']['producer'])} tiles of keys. Press whichever is to act next; "
+        "whoever is waiting says what for. A filled circle is an arrival in the current phase. The "
+        f"steps come from the kernel's own lines. With and without each piece there are "
         f"{count(sum(len(r['states']) for r in rows))} states, found by running the lines in every "
         "order.",
         table=table,
@@ -207,7 +207,7 @@ def resources(results):
         f"of the loop run under a product; {len(spilled)} of {len(rows)} kernels spill, {inside} "
         "of them inside a loop over keys.",
         claims={
-            f"{PAGE}: with it, all exponentials but one at most run under a product": all(
+            f"{PAGE}: with it, at most one exponential runs outside a product": all(
                 r["exponentials"] - r["exponentials_under_products"] <= 1 for r in overlapping
             )
             and not any(r["exponentials_under_products"] for r in rows if not r["OVERLAP"]),
@@ -373,8 +373,8 @@ def order(results):
     return Figure(
         finding=f"Causal tiles dealt by length gain {change(faster[best])} at best: with "
         f"{names[best[:2]]}, D {best.D}.",
-        caption="Longer is faster. bfloat16, causal, batch 1; the first variant of the table, "
-        f"with each of the two orders. {MEDIANS}",
+        caption="Longer is faster. bfloat16, causal, batch 1; tiles in pairs, with each of the two "
+        f"orders. {MEDIANS}",
         plot=charts.bars(
             results,
             [Series(name, name, {"heads": h, "N": N}, like=OURS) for (h, N), name in names.items()],
@@ -387,7 +387,7 @@ def order(results):
             "cases": len(faster),
         },
         claims={
-            f"{PAGE}: and is behind in none": all(g.word != "behind" for g in faster.values()),
+            f"{PAGE}: and behind in none": all(g.word != "behind" for g in faster.values()),
         },
     )
 

@@ -17,6 +17,10 @@ KERNEL, WAITED, HERE, NOT_ADDED, NO_DQ = (
     "dQ not added",
     "no dQ",
 )
+MEANING = {
+    "dK and dQ exchanged": "dK hides the other wait",
+    "logsumexp read late": "once the scores are there",
+}
 PAGE = "docs/posts/hopper_backward.md"
 
 
@@ -33,8 +37,9 @@ def rungs(results):
         f"{flops(ours)}. With a writer that adds nothing it does {flops(not_added)}.",
         caption="Longer is faster. bfloat16, N 4096, 16,384 tokens, in a run of its own. Five "
         "products are counted as work, even where one is left out. The variants that leave "
-        "something out give wrong gradients and show what these steps cost. *Exchanged*: dK hides "
-        "the other wait. *Read late*: once the scores are there.",
+        "something out give wrong gradients and show what these steps cost. Not every variant "
+        "exists at both widths."
+        + "".join(f" *{name}*: {MEANING[name]}." for name in names if name in MEANING),
         plot=charts.bars(
             results,
             [Series(OURS, rung, {"implementation": name}) for rung, name in names.items()],
@@ -106,7 +111,7 @@ def order(results):
             f"{PAGE}: With many heads that matters little": all(
                 0.95 < gain < 1.05 for gain in alike[0].values()
             ),
-            f"{PAGE}: it has a price where heads are many": min(alike[1].values()) > 1,
+            f"{PAGE}: it costs time when there are many": min(alike[1].values()) > 1,
         },
     )
 

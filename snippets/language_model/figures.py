@@ -130,8 +130,8 @@ def losses(results):
         "each curve is from the mean of PyTorch's backends. A model of "
         f"{millions(model['parameters'])} parameters, bfloat16 products, the same first weights "
         f"and the same bytes in the same order for each seed. {many(text['files'], 'file')} of "
-        f"Python {text['python']}'s standard library, {size(text['bytes'])}. The table has all "
-        "seeds. Eager PyTorch in float32 takes the first steps only.",
+        f"Python {text['python']}'s standard library, {size(text['bytes'])}. Eager "
+        "PyTorch in float32 takes the first steps only.",
         plot=charts.lines(drawn, shown, STEP, LOSS, panels, log="", from_zero=False, columns=2),
         numbers={
             "flash": _interval(paired[OURS]),
@@ -184,10 +184,8 @@ def faults(results):
     ends = _ends_by_fault(rows)
     apart = {fault: abs(end - ends[RIGHT]) for fault, end in ends.items() if fault != RIGHT}
     drawn = derived(results, lambda r: _by_fault(_measured(r)))
-    series = [
-        Series(OURS, "right" if fault == RIGHT else fault, {"fault": fault}, shade=i)
-        for i, fault in enumerate(ends)
-    ]
+    series = [Series(OURS, fault, {"fault": fault}, shade=i) for i, fault in enumerate(apart)]
+    series.append(Series(OURS, "right", {"fault": RIGHT}, like="ceiling", dash="dash"))
     return Figure(
         finding=f"The wrong curves end {_four(min(apart.values()))} to "
         f"{decimals(max(apart.values()), 2)} nats per byte away from the right one.",
@@ -414,13 +412,13 @@ def looked_at(results):
             for r in rows
         ],
         claims={
-            f"{PAGE}: At the end one head has most of its weight on the previous byte": (
+            f"{PAGE}: At the end one head puts most of its weight on the previous byte": (
                 largest["previous byte"] > 0.5
             ),
-            f"{PAGE}: one half of it on the matching bracket": (
+            f"{PAGE}: another half of its weight on the matching bracket": (
                 0.45 < largest["matching bracket"] < 0.55
             ),
-            f"{PAGE}: and one more than three quarters on the indentation": (
+            f"{PAGE}: and a third more than three quarters on the indentation": (
                 0.75 < largest["indentation"] < 0.85
             ),
         },

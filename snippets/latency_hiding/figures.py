@@ -207,10 +207,10 @@ def littles_law(results):
         finding="Near its ceiling memory makes loads wait: with "
         f"{size(IN_FLIGHT(first))} in flight one takes {time(TURN(first))}, "
         f"{ratio(TURN(first) / step)} as long as alone.",
-        caption="A dot is a copy in float32, whose launch decides how many bytes are asked for and "
-        "not there yet; L2 flushed, axes logarithmic. Right: bytes in flight over the rate on the "
-        "left, which by Little's law is how long a load takes. Dashed: the latency of a lone load. "
-        "Dotted: half the copy ceiling.",
+        caption="A square is a copy in float32, whose launch decides how many bytes are asked for "
+        "and not there yet; L2 flushed, axes logarithmic. Right: bytes in flight over the rate on "
+        "the left, which by Little's law is how long a load takes. Dashed: the latency of a lone "
+        "load. Dotted: half the copy ceiling.",
         plot=charts.lines(
             found,
             [
@@ -402,7 +402,7 @@ def waves(results):
             "halves": time(ms(processors + 1, HALVES)),
         },
         claims={
-            f"{PAGE}: It isn't faster here": min(apart) > 0.95,
+            f"{PAGE}: It is hardly faster here": min(apart) > 0.95,
             f"{PAGE}: Smaller tiles do help": ms(processors + 1, HALVES) < 0.9 * TIME(beyond),
         },
     )

@@ -138,13 +138,13 @@ def packed():
             number += 1
     left = x + number * pitch
     drawn.append(labeled(left, y, pitch - 3, 26, MUTED, "leaves", 10.5, 8))
-    formula = " · ".join(
+    formula = "; ".join(
         f"{start} // {BLOCK} + {i} = {start // BLOCK + i}" for i, start in enumerate(starts)
     )
     drawn.append(words(x, y + 46, f"first tiles: {formula}", 11, anchor="start", color=MUTED))
     about = (
         f"Rows of sequences of {', '.join(map(str, LENGTHS))}; below the programs, each with the "
-        "rows of one sequence; two have none and leave."
+        "rows of one sequence; the last has none and leaves."
     )
     return Picture(
         sees="A tile never holds rows of two sequences, and nobody counted tiles on the host.",

@@ -124,19 +124,21 @@ def split():
     cut = top + tall + 44
     drawn += [
         words(x, cut - 18, "cut into heads: no arithmetic, no copy", 11, anchor="start"),
-        straight((x + 272, top + tall + 4), (x + 272, cut - 8)),
     ]
     centers = [PHONE / 2 - 108, PHONE / 2, PHONE / 2 + 108]
+    fork = f"M{centers[-1]} {top + tall + 4}V{cut - 12}M{centers[0]} {cut - 12}H{centers[-1]}"
+    drawn.append(line(fork, MUTED))
     for index, (middle, color) in enumerate(zip(centers, HEADS, strict=True)):
         drawn += [
+            straight((middle, cut - 12), (middle, cut - 2), MUTED),
             box(middle - 16, cut, 32, tall, color, 34, 1),
             words(middle, cut + tall / 2 + 4, f"q{index}", 11, 600),
             straight((middle, cut + tall + 4), (middle, cut + tall + 18)),
             labeled(
-                middle - 44, cut + tall + 22, 88, 36, color, f"attention, head {index}", 10, 14
+                middle - 51, cut + tall + 22, 102, 36, color, f"attention, head {index}", 10, 14
             ),
             straight((middle, cut + tall + 62), (middle, cut + tall + 76)),
-            box(middle - 16, cut + tall + 80, 32, tall, color, 34, 1),
+            box(middle - 21, cut + tall + 80, 42, tall, color, 34, 1),
             words(middle, cut + 1.5 * tall + 84, "N × D", 10),
         ]
     joined = cut + 2 * tall + 120

@@ -47,7 +47,7 @@ def heads(results):
         "different tokens, on average.",
         numbers={"heads": len(rows)},
         claims={
-            f"{PAGE}: put a third to a half of their attention on different": min(elsewhere) > 0.3
+            f"{PAGE}: any two of the same layer differ in a third to a half": min(elsewhere) > 0.3
             and max(elsewhere) <= 0.5,
             f"{PAGE}: layer 0 head 2, does nothing but look": (alone["layer"], alone["head"])
             == (0, 2)
@@ -107,7 +107,7 @@ def layer_time(results):
             "call": units.host_time(small[LOOP]),
             "loop": time(large[LOOP]),
             "wide": time(large[WIDE]),
-            "loop_called": units.host_time(called[LOOP]),
+            "loop_called": time(called[LOOP]),
             "wide_called": time(called[WIDE]),
             "torch": time(large[TORCH]),
             "torch_times": ratio(large[WIDE] / large[TORCH]),

@@ -39,7 +39,7 @@ def step_of(query_chunk, key_chunk, layout):
 
 @picture
 def travel():
-    """Four ranks in a ring: queries stay, blocks of keys and values go round."""
+    """Four ranks in a ring: queries stay, blocks of keys and values go around."""
     wide, tall, left, top = 96, 74, 30, 16
     places = [(left, top), (PHONE - left - wide, top)]
     places += [(x, top + tall + 62) for x, _ in reversed(places)]  # round the ring: clockwise
@@ -72,7 +72,7 @@ def travel():
         "blocks of keys move clockwise from rank to rank until each is home again."
     )
     return Picture(
-        sees="Queries stay; blocks of keys, with their values, go round.",
+        sees="Queries stay; blocks of keys, with their values, go around.",
         caption="After four steps every rank has seen every block. A block is sent on before the "
         "rank computes with it, so that it travels meanwhile.",
         svg=svg(PHONE, y2 + tall + 14, about, [*drawn, *blocks]),

@@ -44,8 +44,8 @@ def matrix(results):
     broken = {r["kernel"] for r in measured if r["differ"]}
     again = pick(measured, change="repeated")
     return Figure(
-        finding=f"Each kernel beside itself. {len(names) - len(broken)} of {len(names)} kept every "
-        "bit in all that they were asked.",
+        finding=f"Each kernel against itself: {len(names) - len(broken)} of {len(names)} kept "
+        "every bit in all that they were asked.",
         caption="A sequence alone or one of 16; first or twelfth of them; its newest query alone "
         "or among all; its newest 300 queries (decoding: 17) or all; split or not; in one piece or "
         "on pages; 100 calls. Share of numbers that differ, largest difference; a dash: not "
@@ -76,7 +76,7 @@ def ring(results):
         return percent(differ / sum(r["numbers"] for r in rows)) if differ else "0"
 
     return Figure(
-        finding="A ring of GPUs beside itself, and beside one GPU.",
+        finding="A ring of GPUs against itself, and against one GPU.",
         numbers={
             "again": share([r for r in rows if r not in one]),
             "first": share(pick(one, chunk=0)),

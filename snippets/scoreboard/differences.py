@@ -102,8 +102,8 @@ def steps_html(paths: dict[str, Path], facts: dict[str, str]) -> str:
         kept = sum(sign == " " for sign, _ in rows)
         title = f"{old} → {name}" if i else name
         words = (
-            f"{sum(s == '-' for s, _ in rows)} lines go, {sum(s == '+' for s, _ in rows)} come, "
-            f"{kept} stay. "
+            f"{sum(s == '-' for s, _ in rows)} lines removed, {sum(s == '+' for s, _ in rows)} "
+            f"added, {kept} unchanged. "
             if i
             else f"The first kernel, {kept} lines. "
         )

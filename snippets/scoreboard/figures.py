@@ -219,8 +219,8 @@ def road(results):
         f"{times[2]}.",
         caption=f"{cell(small.label)}, queued: {rows[0]['heads']} heads of {N} "
         f"queries and keys, D {rows[0]['D']}, float16, all timed in one run. The drawing is of a "
-        f"smaller attention. Right of 1 {LAST} is faster; a dot is a case, hollow where runs do "
-        f"not tell. GPU full: {count(one['batch'] * one['N'])} tokens and "
+        f"smaller attention. Right of 1 {LAST} is faster; a dot is a case, hollow where it is too "
+        f"close to call. GPU full: {count(one['batch'] * one['N'])} tokens and "
         f"{one['heads'] * one['D']} columns, bfloat16.",
         table=stops,
         widget=player(
@@ -473,8 +473,8 @@ def grids(results):
         finding=f"On shapes that no tile was tuned on, {LAST} reaches {best.between()} of the rate "
         f"of {compared.the_best(rivals, names.get)} ({best.verdicts()}), least at "
         f"{best.worst.grid}.",
-        caption="bfloat16, queued. After *on*: heads of keys. The tiles of 128 queries are one "
-        "fewer, as many, and one more than the multiprocessors. Right is faster."
+        caption="bfloat16, queued. *n on m*: n heads of queries, m of keys. The tiles of 128 "
+        "queries are one fewer, as many, and one more than the multiprocessors. Right is faster."
         + _not_timed(rows),
         plot=charts.dots(
             derived(shown, lambda result: beside_cudnn(result, ["grid"])),
@@ -496,9 +496,9 @@ def ladder(results):
     first, last = rows[0], rows[-1]
     facts = {
         r["implementation"]: f"{lines[r['implementation']]} lines of code, "
-        f"{many(r['launches'], 'launch', 'launches')}; a program loads "
-        f"{significant(r['loads'] / r['programs'])} times, all of them "
-        f"{thousands(r['bytes_loaded'])} bytes."
+        f"{many(r['launches'], 'launch', 'launches')}; "
+        f"{significant(r['loads'] / r['programs'])} loads per program, "
+        f"{thousands(r['bytes_loaded'])} bytes in all."
         for r in rows
     }
     facts |= {name: f"{lines[name]} lines of code. {why}." for name, why in unrecorded.items()}

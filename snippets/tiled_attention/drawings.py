@@ -218,7 +218,7 @@ def cube(results):
     first = drawn(
         [slab(key, 1) for key in range(keys_)],
         "[D, queries, keys], summed along D",
-        f"one thread a score: {shuffles['first']} shuffles",
+        f"one thread per score: {shuffles['first']} shuffles",
     )
     last = drawn(
         [slab(0, keys_, lane / LANES, 1 / LANES) for lane in range(LANES)],

@@ -221,9 +221,9 @@ def tiles(results):
     return Figure(
         finding=f"The tile decides: the slowest takes {slowest[64]} the time of the fastest at D "
         f"64, {slowest[128]} at D 128 and {slowest[256]} at D 256.",
-        caption="16 heads of 1024 queries and keys, float32: queries × keys of a tile, and warps "
-        "of a program. A ring: the tile of the kernel's table. Open marks spill to the stack; "
-        f"{len(beyond)} tiles lie beyond the chart. {TURNS}",
+        caption="16 heads of 1024 queries and keys, float32. A mark is a tile of so many "
+        "queries; point at it for its keys and warps. A ring: the tile of the kernel's table. Open "
+        f"marks spill to the stack; {len(beyond)} tiles lie beyond the chart. {TURNS}",
         plot=charts.points(
             derived(results, lambda result: _near(result.rows)),
             [

@@ -97,8 +97,8 @@ def addresses():
     column = Grid(34, top, rows, 1, 52, 30)
     row = Grid(left, 30, 1, columns, side, 30)
     drawn = [
-        words(60, 14, "offs_n[:, None] * stride", 10.5, color=MUTED),
-        words(left + grid.across / 2, 14, "offs_d[None, :]", 10.5, color=MUTED),
+        words(60, 14, "rows[:, None] * D", 10.5, color=MUTED),
+        words(left + grid.across / 2, 14, "cols[None, :]", 10.5, color=MUTED),
         cells(column, lambda r, c: (Q, PALE)),
         numbers(column, lambda r, c: str(r * STRIDE)),
         words(102, top + grid.down / 2 + 4, "+", 15, 600),

@@ -232,7 +232,7 @@ def registers(results):
                 Series(OURS, f"D {D}", {"D": D}, shade=i, symbol=symbol)
                 for i, (D, symbol) in enumerate(zip(values(rows, "D"), ORDER, strict=False))
             ],
-            Quantity("elements of K a thread", _for_each_thread, units.whole),
+            Quantity("elements of K per thread", _for_each_thread, units.whole),
             views=[
                 View("registers per thread", y=field("registers", unit=units.whole)),
                 View("stack per thread", y=field("stack_bytes", "bytes", units.whole)),

@@ -208,10 +208,14 @@ def _limits(card):
     return [
         ("capability", "capability", card.capability),
         ("multi-processors", "multiprocessors", _known(card.multiprocessors)),
-        ("registers", "registers of each", thousands(limits.registers)),
+        ("registers", "registers per multiprocessor", thousands(limits.registers)),
         ("threads", "threads of each, at most", thousands(limits.warps * limits.lanes)),
         ("KiB shared", "KiB of shared memory of each", kib.scale([]).number(limits.shared_sm)),
-        ("a program", "KiB of that for one program", kib.scale([]).number(limits.shared_block)),
+        (
+            "a program",
+            "KiB of that per program",
+            kib.scale([]).number(limits.shared_block),
+        ),
         ("GB", "GB of memory", _known(card.memory_gb)),
         ("GB/s", "GB/s from memory", _known(card.gb_per_s)),
         ("TFLOP/s, 16 bits", "TFLOP/s, 16 bits, tensor cores", _known(card.tensor_tflops)),

@@ -131,7 +131,7 @@ def test_a_post_says_how_long_it_is_and_when_it_was_measured(posts):
         line = re.search(r'<p class="am-kicker">.*?</p>', get(address).decode(), re.DOTALL)
         assert line, address
         times = re.search(
-            r"<span>(\d+) minutes(?:, (\d+) with all that is folded)?</span>", line[0]
+            r"<span>(\d+) minutes(?:, (\d+) with everything unfolded)?</span>", line[0]
         )
         assert times, line[0]
         assert int(times[2] or times[1]) >= int(times[1])

@@ -43,7 +43,7 @@ def _probes(form: Form, dtype: torch.dtype, B: int, H: int, options: set[str]) -
         return Probe(name, *(x.to(dtype) for x in (q, k, v)), **rest)
 
     yield make("plain", 3, 9, 32, (B, H))
-    p = make("every tensor lies otherwise", 3, 5)
+    p = make("every tensor laid out differently", 3, 5)
     yield Probe(p.name, transposed(p.q), with_gaps(p.k), transposed(p.v))
     p = make("K transposed, V in slices", 2, 6)
     yield Probe(p.name, p.q, transposed(p.k), with_gaps(p.v))

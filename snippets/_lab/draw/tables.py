@@ -121,11 +121,11 @@ def drawn(chart: "Chart") -> list[dict[str, Any]]:
                     place, value = head.removesuffix(f", {trace.name}"), more[0]
                 if more[1:]:  # its spread, or what it was made of
                     value += f" ({'; '.join(more[1:])})"
-                row = rows.setdefault((panel.title, place), {"": panel.title, "at": place})
+                row = rows.setdefault((panel.title, place), {"panel": panel.title, "point": place})
                 row[name] = f"{row[name]}; {value}" if name in row else value
     heads = dict.fromkeys(head for row in rows.values() for head in row)
-    if not any(row[""] for row in rows.values()):
-        del heads[""]
+    if not any(row["panel"] for row in rows.values()):
+        del heads["panel"]
     return [{head: row.get(head) for head in heads} for row in rows.values()]
 
 

@@ -9,10 +9,10 @@ const LIMITS = ["registers", "shared memory", "warps", "programs"];
 const FRAME = `
   <div class="am-fields">
     <label class="am-field">Architecture <select data-part="target"></select></label>
-    <label class="am-field">Warps a program <select data-part="warps"></select></label>
+    <label class="am-field">Warps per program <select data-part="warps"></select></label>
     <label class="am-field">Registers per thread <span data-part="registersShown"></span>
       <input type="range" min="16" max="255" data-part="registers"></label>
-    <label class="am-field">Shared memory a program <span data-part="sharedShown"></span>
+    <label class="am-field">Shared memory per program <span data-part="sharedShown"></span>
       <input type="range" min="0" data-part="shared"></label>
   </div>
   <p class="am-occupancy-summary" data-part="summary" role="status"></p>

@@ -184,7 +184,7 @@ LAZY = OVERLAP._replace(LAZY=True)
 THREE = ALONE._replace(CONSUMERS=3, STAGES=3)
 RUNGS = {
     "a warp that loads": Rung([ONE_TILE], ALONE, way_up=True),
-    "no registers moved": Rung(
+    "no registers given to consumers": Rung(
         [ONE_TILE, UNMOVED],
         ALONE,
         base="a warp that loads",
@@ -208,7 +208,7 @@ RUNGS = {
         has_step=False,
         section="held",
     ),
-    "in turn": Rung(
+    "consumers take turns": Rung(
         [ONE_TILE, *TURNS],
         OVERLAP,
         base="softmax under the product",
@@ -249,7 +249,7 @@ RUNGS = {
         way_up=True,
         section="lazy",
     ),
-    "with the exact maximum": Rung(
+    "the exact maximum": Rung(
         [("GROWTH = gl.constexpr(4.0)", "GROWTH = gl.constexpr(0.0)")],
         LAZY,
         base="sums rescaled late",
@@ -302,7 +302,7 @@ RUNGS = {
         causal_only=True,
         section="columns",
     ),
-    "sums the other way": Rung(
+    "row sums added the other way": Rung(
         OTHER_SUMS,
         OVERLAP,
         base="by length",
@@ -326,7 +326,7 @@ RUNGS = {
         has_step=False,
         section="ahead",
     ),
-    "a division for each element": Rung(
+    "divisions, no reciprocal": Rung(
         [DIVIDED],
         OVERLAP,
         base="by length",

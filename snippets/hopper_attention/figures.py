@@ -254,7 +254,7 @@ def rungs(results):
     return Figure(
         finding=f"From the first step to the last, {least} to {most}.",
         caption="Each step's rate relative to cuDNN's in the same run (the line); right is "
-        "faster. In gray a step is undone, or tried aside. "
+        "faster. In gray a step is undone, or tried aside; some exist at one width only. "
         f"bfloat16, {count(rows[0]['batch'] * rows[0]['N'])} tokens. {MEDIANS}",
         plot=charts.dots(
             derived(results, _of_cudnn),

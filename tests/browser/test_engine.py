@@ -723,7 +723,7 @@ def test_what_leaves_a_tensor_is_told_with_its_place(ask):
         "problem", source=replace(text, "mask_n = offs_n < N", "mask_n = offs_n <= N"), row=row
     )
     (k, v) = [fault for fault in answer["faults"] if fault["kind"] == "read_out_of_bounds"]
-    assert k["message"].startswith("program 0 reads k[13, 0] of [13, 24], line ")
+    assert k["message"].startswith("program 0 reads k[13, 0], out of bounds of [13, 24], line ")
     assert v["tensor"] == "v"
     assert v["count"] == 3 * 24
 

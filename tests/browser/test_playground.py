@@ -402,6 +402,10 @@ def test_the_first_rung_shows_a_loop_and_its_task_stays_in_sight(panel, viewport
     assert lines.first.inner_text().startswith("@triton.jit")
     tab.get_by_role("button", name="Start over").click()
     text = texts("coalescing")["kernels"]["kernel.py:_line_sums_kernel"]["text"]
+    write(tab, "\n".join(text.splitlines()[19:23]))
+    assert lines.count() == 4, "what is folded stays where a few lines are pasted"
+    run(tab, RIGHT)
+    tab.get_by_role("button", name="Start over").click()
     write(tab, text)
     assert lines.count() > 5, "what is folded unfolds when it is replaced"
     run(tab, RIGHT)

@@ -314,7 +314,7 @@ def test_programs_at_once_are_said_and_drawn(opened):
         assert summary.inner_text().startswith(f"{programs} programs fit")
         full = box.locator(".am-occupancy-even, .am-occupancy-odd").count()
         assert f"{full} of 64 warps" in summary.inner_text()
-    box.get_by_label("Warps a program").select_option("32")
+    box.get_by_label("Warps per program").select_option("32")
     box.get_by_label("Registers per thread").fill("255")
     assert summary.inner_text() == "Not even one program fits."
 
@@ -345,7 +345,7 @@ def test_sums_are_those_of_the_drawing(opened):
     assert box.locator("dd").all_inner_texts() == wanted
     box.get_by_label("Numbers to add").fill("1, 2, 3")
     assert set(box.locator("dd").all_inner_texts()) == {"6.0000000 40c00000"}
-    assert box.get_by_role("status").inner_text() == "3 numbers, 1 sum; the first is 6.00000000."
+    assert box.get_by_role("status").inner_text() == "3 numbers, 1 sum."
     box.get_by_label("Numbers to add").fill("1, two")
     assert box.get_by_role("status").inner_text() == "Write numbers with commas between them."
 

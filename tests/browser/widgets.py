@@ -100,7 +100,7 @@ WIDGETS = {
     "ring_attention": Widget(
         page="posts/ring_attention/",
         box=".am-ring",
-        ready=".am-ring-chosen",
+        ready=".am-ring-line",
         key="Home",
         data="simulator_cases",
         nonsense='{"cases": []}',

@@ -54,6 +54,25 @@ export async function makeEditor({ text, label, run, unfolded }) {
     provide: (field) => EditorView.decorations.from(field),
   });
 
+  /* Select all takes what shows, and a second time all. A whole kernel that is pasted over what shows replaces all. */
+  const shownOf = (state) => {
+    let [from, to] = [0, state.doc.length];
+    state.field(folds).between(from, to, (first, last) => { [from, to] = first ? [from, first - 1] : [last + 1, to]; });
+    return { from, to, chosen: state.selection.main.from === from && state.selection.main.to === to };
+  };
+  function selectShown({ state, dispatch }) {
+    const { from, to, chosen } = shownOf(state);
+    if (!chosen) dispatch(state.update({ selection: { anchor: from, head: to } }));
+    return !chosen;
+  }
+  const wholeKernel = EditorState.transactionFilter.of((change) => {
+    const { from, to, chosen } = shownOf(change.startState);
+    const { length } = change.startState.doc;
+    const insert = change.newDoc.sliceString(from, change.newDoc.length + to - length);
+    if (!chosen || !change.docChanged || !/^def /m.test(insert)) return change;
+    return { changes: { from: 0, to: length, insert }, selection: { anchor: insert.length } };
+  });
+
   const python = cm.LRLanguage.define({
     name: "python",
     parser: cm.parser.configure({
@@ -80,7 +99,7 @@ export async function makeEditor({ text, label, run, unfolded }) {
       extensions: [
         cm.lineNumbers(), cm.history(), cm.drawSelection(), cm.highlightActiveLine(), cm.bracketMatching(),
         cm.indentOnInput(), cm.indentUnit.of("    "), EditorState.tabSize.of(4),
-        python, cm.syntaxHighlighting(colors), marks, folds,
+        python, cm.syntaxHighlighting(colors), marks, folds, wholeKernel,
         ...(matchMedia(NARROW).matches ? [EditorView.lineWrapping] : []),
         EditorView.contentAttributes.of({
           "aria-label": label, tabindex: "0", spellcheck: "false", autocapitalize: "off", autocorrect: "off",
@@ -89,6 +108,7 @@ export async function makeEditor({ text, label, run, unfolded }) {
           if (!update.state.field(folds).size) unfolded();
         }),
         cm.keymap.of([
+          { key: "Mod-a", run: selectShown },
           { key: "Mod-Enter", run: () => (run(), true), preventDefault: true },
           // Escape, then Tab, leaves the editor: CodeMirror sees to it.
           { key: "Tab", run: cm.indentMore, shift: cm.indentLess },

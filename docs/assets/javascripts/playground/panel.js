@@ -20,8 +20,8 @@ const SCENE_STYLE = new URL("../widgets/scene.css", import.meta.url);
 const TEXTS = new URL("../../playground/", import.meta.url);
 const FIGURES = new URL("../../../figures/", import.meta.url);
 const PROBLEMS = new URL("../../../data/interpreter/", import.meta.url);
-const HELP = "Tab indents; Escape, then Tab, leaves the editor. It counts and compares; each load and store counts the "
-  + "32-byte sectors that it touches, once. It has no time, no races between threads and no tensor-core rounding.";
+const HELP = "Tab indents; Escape, then Tab, leaves the editor. An interpreter runs the kernel and counts its work; each load and store "
+  + "counts the 32-byte sectors that it touches, once. It does not measure time, and knows no races and no tensor-core rounding.";
 
 const styled = new Map(); // address -> promise of a style
 let opened; // the panel that is on the page
@@ -426,13 +426,14 @@ async function ask(from) {
   const solution = make("details", {}, make("summary", { textContent: "Show the solution" }),
     make("p", {}, ...withCode(`${answers[0]}. ${explanation}`)));
   const form = make("form", { className: "am-play-question" },
-    make("label", {}, "Your answer ", field), " ", make("button", { textContent: "Check" }), words);
+    make("label", {}, "Your answer ", field), make("button", { textContent: "Check" }), words);
   form.addEventListener("submit", (event) => {
     event.preventDefault();
     const among = (list) => list.some((answer) => plain(answer) === plain(field.value));
     const right = among(answers);
     const usual = wrong?.find((one) => among(one.answers));
-    words.replaceChildren(...withCode(right ? `Right. ${explanation}` : `Not yet. ${usual?.says ?? ""}`.trim()));
+    const kind = /^[\d.]+$/.test(answers[0]) && !/\d/.test(field.value) ? "The answer is a number." : "";
+    words.replaceChildren(...withCode(right ? `Right. ${explanation}` : `Not yet. ${usual?.says ?? kind}`.trim()));
     if (right) solve(from.dataset.exercise);
     else if (!form.querySelector("details")) form.append(solution);
   });

@@ -28,6 +28,7 @@ export function pasted(id, loads) {
   const change = (name, text) => (text ? given.set(name, text) : given.delete(name));
 
   async function recorded(source, room) {
+    if (source === START) throw new Error("Paste a kernel first, or press Example.");
     const file = await loads.problems();
     const planned = () => room.plan(source, problemsOf(file), given);
     let plan = await planned();

@@ -52,7 +52,14 @@ const marks = new MutationObserver(followSoon);
 
 addEventListener("scroll", moved, { passive: true });
 addEventListener("resize", moved, { passive: true });
+/* On a phone not all tabs fit. */
+function showTab() {
+  const tab = document.querySelector(".md-tabs__item--active");
+  if (tab) tab.parentElement.scrollLeft = tab.offsetLeft + tab.offsetWidth - tab.parentElement.clientWidth;
+}
+
 onPage(() => {
+  requestAnimationFrame(showTab);
   marks.disconnect();
   const column = document.querySelector(".md-sidebar--primary");
   if (column) marks.observe(column, { attributeFilter: ["class"], subtree: true });

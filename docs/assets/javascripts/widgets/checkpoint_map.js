@@ -5,10 +5,10 @@ import { fromData } from "../site/from_data.js";
 import { player } from "../site/player.js";
 
 const FRAME = `
-  <p class="am-history-choices">
-    <label>Head <select data-part="head"></select></label>
-    <label>Byte <b data-part="byteShown"></b><input type="range" data-part="byte" min="0"></label>
-  </p>
+  <div class="am-fields">
+    <label class="am-field">Head <select data-part="head"></select></label>
+    <label class="am-field">Byte <b data-part="byteShown"></b><input type="range" data-part="byte" min="0"></label>
+  </div>
   <pre class="am-history-text" data-part="text"></pre>
   <p class="am-history-summary" data-part="summary" role="status"></p>`;
 const NAMES = { "\n": "line break", " ": "space" };

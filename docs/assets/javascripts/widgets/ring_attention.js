@@ -22,7 +22,7 @@ const FRAME = `
   </div>
   <p class="am-ring-summary" data-part="summary" role="status"></p>
   <dl class="am-ring-bars" data-part="bars"></dl>
-  <p class="am-ring-axis">TFLOP/s per GPU, by number of GPUs</p>
+  <p class="am-ring-axis">TFLOP/s per GPU, by number of GPUs (dashed: yours)</p>
   <svg class="am-ring-line" data-part="line" role="img"></svg>`;
 const TOP = 14; // pixels above the line's highest place, and below its lowest
 const BOTTOM = 126;
@@ -65,7 +65,7 @@ function drawLine(svg, ring, measured) {
   const tera = (rate) => digits(rate / 1e12);
   const levels = [0, ring.rate].flatMap((rate) => [
     shape("line", { class: "am-ring-level", x1: "8%", x2: "96%", y1: up(rate), y2: up(rate) }),
-    shape("text", { x: "7%", y: up(rate) + 4, "text-anchor": "end" }, tera(rate)),
+    shape("text", { x: "8%", dx: -8, y: up(rate) + 4, "text-anchor": "end" }, tera(rate)),
   ]);
   const ticks = NAMED.map((ranks) => (
     shape("text", { x: `${across(ranks)}%`, y: BOTTOM + 18, "text-anchor": "middle" }, ranks)));
@@ -77,8 +77,8 @@ function drawLine(svg, ring, measured) {
     return dot;
   });
   const chosen = at(ring.ranks, reached(ring.ranks));
-  svg.replaceChildren(...levels, ...ticks, ...line, ...points,
-    shape("circle", { class: "am-ring-chosen", cx: chosen.x, cy: chosen.y, r: 5 }));
+  svg.replaceChildren(...levels, ...ticks, ...line,
+    shape("line", { class: "am-ring-chosen", x1: chosen.x, x2: chosen.x, y1: chosen.y, y2: BOTTOM }), ...points);
   const told = NAMED.map((ranks) => `${ranks} GPUs ${tera(reached(ranks))}`);
   const same = dots.filter((one) => one.N === ring.N).map((one) => `${one.ranks} GPUs ${tera(one.rate)}`);
   svg.setAttribute("aria-label", `TFLOP/s per GPU, predicted: ${told.join(", ")}; `

@@ -1,9 +1,9 @@
-/* The same numbers added in four orders, with the bits of each sum: its box becomes a field for the numbers and a
-   list of sums. A number is rounded to float32 after each addition. */
+/* The same numbers added in four orders, with the bits of each sum: a field for the numbers and a list of sums
+   come into its box, below the sentence there. A number is rounded to float32 after each addition. */
 import { make, partsOf } from "../site/dom.js";
 
 const FRAME = `
-  <label class="am-sums-field">Numbers to add <textarea data-part="numbers" rows="2" spellcheck="false"></textarea></label>
+  <textarea data-part="numbers" aria-label="Numbers to add" rows="2" spellcheck="false"></textarea>
   <dl class="am-sums-list" data-part="list"></dl>
   <p class="am-sums-said" data-part="said" role="status"></p>`;
 export const NUMBERS = [1.9, -2.0, 0.9, -1.4, 1.9, -1.9, 1.5, 0.7, 1.4, 2.0, -1.0, -0.6, 0.8, -0.9, -0.9, -1.1];
@@ -46,7 +46,7 @@ function show(parts) {
   const different = new Set(sums.map(({ sum }) => bitsOf(sum))).size;
   parts.said.textContent = bad
     ? "Write numbers with commas between them."
-    : `${numbers.length} numbers, ${different} ${different === 1 ? "sum" : "different sums"}; the first is ${sums[0].sum.toPrecision(9)}.`;
+    : `${numbers.length} numbers, ${different} ${different === 1 ? "sum" : "different sums"}.`;
 }
 
 export function start(box) {
@@ -54,6 +54,6 @@ export function start(box) {
   const parts = partsOf(frame);
   parts.numbers.value = NUMBERS.join(", ");
   parts.numbers.addEventListener("input", () => show(parts));
-  box.replaceChildren(frame);
+  box.append(frame);
   show(parts);
 }

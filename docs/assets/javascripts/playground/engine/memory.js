@@ -67,7 +67,7 @@ class Region {
   }
   size() {
     const real = this.shape.length === 1 ? this.shape : this.shape.filter((n) => n > 1);
-    return real.length === 1 ? String(real[0]) : `[${real.join(", ")}]`;
+    return `[${real.join(", ")}]`;
   }
 }
 
@@ -161,7 +161,7 @@ export class Memory {
       said =
         before > 0
           ? `${verb} ${before} element${before > 1 ? "s" : ""} before the first of ${tensor}`
-          : `${verb} ${tensor}[${index.join(", ")}] of ${region.size()}`;
+          : `${verb} ${tensor}[${index.join(", ")}], out of bounds of ${region.size()}`;
     }
     this.faults.set(key, {
       kind, line, tensor, index, program: this.program, count: 1,

@@ -180,7 +180,6 @@ def coalescing():
 BENCHES = {
     "basic_attention": basic,
     "coalescing": coalescing,
-    "decode_attention": lambda: rooms.load("decode_attention", "bench").LOOPS,
     "flash_attention": flash,
     "hopper_attention": hopper,
     "hopper_backward": backward,

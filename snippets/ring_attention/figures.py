@@ -5,16 +5,7 @@ from snippets._lab.draw.charts import Reference, Series, View
 from snippets._lab.draw.figure import Figure, from_all
 from snippets._lab.draw.rows import TIME, Quantity, derived, moved, only, pick, rate, values
 from snippets._lab.draw.tables import columns, table
-from snippets._lab.draw.units import (
-    bandwidth,
-    change,
-    count,
-    percent,
-    ratio,
-    seconds,
-    size,
-    times,
-)
+from snippets._lab.draw.units import bandwidth, change, count, percent, ratio, seconds, size, times
 
 OURS, ALONE = "ring_attention", "ring_attention, one GPU"
 TRITON = "ring_attention, Triton step"

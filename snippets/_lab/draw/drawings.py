@@ -240,8 +240,8 @@ def svg(
     pause = '<label class="am-pause"><input type="checkbox"> pause</label>' if moves else ""
     face = "" if font == "sans" else f";font-family:var(--am-{font})"
     return (
-        f'<div class="am-drawing"{box_}><svg viewBox="-1 -1 {width + 2:g} {height + 2:g}" '
-        f'role="img" aria-label="{about}" style="{least}{most}{face}">{parts}</svg>{pause}</div>'
+        f'<div class="am-drawing"{box_}><svg viewBox="0 0 {width:g} {height:g}" role="img" '
+        f'aria-label="{about}" style="{least}{most}{face}">{parts}</svg>{pause}</div>'
     )
 
 

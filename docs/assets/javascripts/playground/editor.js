@@ -67,9 +67,10 @@ export async function makeEditor({ text, label, run, unfolded }) {
   }
   const wholeKernel = EditorState.transactionFilter.of((change) => {
     const { from, to, chosen } = shownOf(change.startState);
+    if (!chosen || !change.docChanged) return change;
     const { length } = change.startState.doc;
     const insert = change.newDoc.sliceString(from, change.newDoc.length + to - length);
-    if (!chosen || !change.docChanged || !/^def /m.test(insert)) return change;
+    if (!/^def /m.test(insert)) return change;
     return { changes: { from: 0, to: length, insert }, selection: { anchor: insert.length } };
   });
 

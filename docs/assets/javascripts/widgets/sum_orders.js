@@ -5,7 +5,7 @@ import { make, partsOf } from "../site/dom.js";
 const FRAME = `
   <textarea data-part="numbers" aria-label="Numbers to add" rows="2" spellcheck="false"></textarea>
   <dl class="am-sums-list" data-part="list"></dl>
-  <p class="am-sums-said" data-part="said" role="status"></p>`;
+  <p data-part="said" role="status"></p>`;
 export const NUMBERS = [1.9, -2.0, 0.9, -1.4, 1.9, -1.9, 1.5, 0.7, 1.4, 2.0, -1.0, -0.6, 0.8, -0.9, -0.9, -1.1];
 const THREADS = 4;
 

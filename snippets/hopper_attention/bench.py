@@ -545,7 +545,7 @@ def host_parts(q, k, v):
 
     return {
         "refusals": lambda: [*kernel._refusals(*asked)],
-        "their looking up": lambda: kernel._plan_of(*asked),
+        "the plan looked up": lambda: kernel._plan_of(*asked),
         "memory for the result": lambda: torch.empty_like(q),
         "four descriptors": lambda: [kernel.Rows(q, layout) for layout in rows],
         "launch": lambda: kernel._launch(*given[0]),

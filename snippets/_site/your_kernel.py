@@ -28,7 +28,7 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
 from snippets._lab.draw import units
-from snippets._lab.draw.rows import moved, pick
+from snippets._lab.draw.rows import moved
 from snippets._lab.draw.rows import rate as flops_of
 from snippets._lab.results import store
 from snippets._lab.rooms import UnknownName
@@ -466,33 +466,25 @@ def code_lines(text: str) -> int:
     return sum(line.strip()[:1] not in ("", "#") for line in code.splitlines())
 
 
-# What an H200 measured of a complete kernel with some ticks, contiguous or not: result and row.
-RATES: dict[str, tuple[str, dict[str, Any]]] = {
-    "": ("flash_attention/forward", {"causal": False, "N": 16_384}),
-    "causal": ("flash_attention/forward", {"causal": True, "N": 16_384}),
-    "backward": ("flash_backward/backward", {"causal": False, "N": 16_384}),
-    "causal backward": ("flash_backward/backward", {"causal": True, "N": 16_384}),
-    "causal window": ("masks_and_packing/windows", {"window": 1024, "part": "forward"}),
-    "decode": ("decode_attention/bandwidth", {"group": 1, "batch": 16, "N": 32_768}),
-    "grouped decode": ("decode_attention/bandwidth", {"group": 4, "batch": 16, "N": 32_768}),
-}
-for OPTION in ("sinks", "packed", "soft cap", "bias"):
-    WHERE = {"option": OPTION, "part": "forward"}
-    RATES[f"causal {OPTION.replace(' ', '')}"] = "masks_and_packing/prices", WHERE
+@functools.cache
+def rates() -> dict[str, tuple[str, str]]:
+    """A choice as `popular` of a room names it → that room, and the rate on an H200 in words."""
+    found = {}
+    for post in ("masks_and_packing", "decode_attention"):
+        for row in store.read(store.path_of("nvidia_h200", post, "popular")).rows:
+            read = "decode" in row["choice"]
+            speed = units.bandwidth(moved(row)) if read else units.flops(flops_of(row))
+            found[row["choice"]] = post, f"{speed} on an H200"
+    return found
 
 
 def rate(ticks: Ticks) -> tuple[str, str]:
     """The rate of a file in words, and with a link to the numbers of the same program."""
-    path, where = RATES.get(" ".join(x for x in ticks.on if x != "contiguous"), ("", {}))
-    file = store.DATA / "nvidia_h200" / f"{path}.json"
-    if ticks.gpu == "sm_90" and file.is_file():
-        result = store.read(file)
-        where = {"implementation": result.post, "dtype": "bfloat16", "D": ticks.D, **where}
-        for row in pick(result.rows, **where):
-            text = units.bandwidth(moved(row)) if ticks.decode else units.flops(flops_of(row))
-            text, page = f"{text} on an H200", f"posts/{result.post}/numbers.md"
-            return text, f"[{text}]({page}#{path.replace('/', '-')})"
-    return "rate not measured", "not measured"
+    choice = " ".join([*(x for x in ticks.on if x != "contiguous"), f"D={ticks.D}"])
+    if ticks.gpu != "sm_90" or choice not in rates():
+        return "rate not measured", "not measured"
+    post, text = rates()[choice]
+    return text, f"[{text}](posts/{post}/numbers.md#{post}-popular)"
 
 
 # The site.

@@ -413,7 +413,7 @@ def host_parts(q, k, v):
 
     return {
         "refusals": lambda: [*kernel._refusals(q, k, v, None, False, "bottom_right", False)],
-        "the plan looked up": lambda: kernel._plan(q, k, v, None, False, "bottom_right", False),
+        "their looking up": lambda: kernel._plan(q, k, v, None, False, "bottom_right", False),
         "memory for the result": lambda: torch.empty_like(q),
         "launch": launch,
         ASKED: found_by_triton,

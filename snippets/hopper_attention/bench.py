@@ -24,7 +24,6 @@ from .protocol import TURNS
 from .protocol import protocol_mutants as judged_mistakes
 from .small import scores
 from .timeline import examples
-from .timeline import scene as with_lines
 
 OURS = "hopper_attention"
 
@@ -590,9 +589,3 @@ def protocol_mutants(lab):
 def barriers(lab):
     """Every state of the channel of keys, with its waits and arrivals and without one of them."""
     yield from reached(lab)
-
-
-@measured_on("interpreter")
-def scene(lab):
-    """Who does what when, and at which line: consumers in turn, four tiles of keys."""
-    yield from with_lines(OVERLAP, tiles=4, launcher=variant(OURS, TURNS))

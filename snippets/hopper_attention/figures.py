@@ -14,7 +14,6 @@ from snippets._lab.draw.rows import (
     ceiling,
     derived,
     gains,
-    only,
     pick,
     rate,
     values,
@@ -116,27 +115,6 @@ def protocol_mutants(results):
     )
 
 
-def scene(results):
-    rows = [{"example": "full", **r} for r in results[0].rows]
-    whole = only([r for r in rows if "listing" in r])
-    spans = [r for r in rows if "part" in r]
-    products = [s for s in spans if s["kind"] in ("scores", "values")]
-    busy = sum(s["end"] - s["start"] for s in products)
-    first, last = min(s["start"] for s in products), max(s["end"] for s in products)
-    return Figure(
-        finding="While one consumer does its softmax the other has the tensor cores: over "
-        f"{whole['keys'] // whole['tile']} tiles of keys, with round times, these are busy "
-        f"{percent(busy / (last - first))} of the time.",
-        caption=f"One program with a producer and {whole['consumers']} consumers that take turns. "
-        "What waits for what, and at which line, comes from the kernel's own text, run as Python; "
-        "the times are round numbers and no measurements: a product two, a copy two, a softmax "
-        "five. A square stands for 16 queries and 32 keys. A "
-        "line in a solid tint is being worked at, a dotted one waited at; the color is the "
-        "part's.",
-        **roles_scene("hopper_attention", rows, timeline_svg(spans)),
-    )
-
-
 def timeline(results):
     rows = results[0].rows
     scenes = [_rounded(r) for r in rows if "example" in r]
@@ -167,6 +145,8 @@ def timeline(results):
             "softmax": count(recorded["took"]["softmax"]),
             "step": count(_step(scores)),
             "products": count(flop / FLOP_A_CYCLE),
+            "before": count(min(s["start"] for s in scores)),
+            "after": count(end - max(s["end"] for s in spans if s["kind"] == "values")),
         },
         claims={
             f"{PAGE}: under *Take out*": all(r["ends"] for r in broken) and len(broken) > 3,

@@ -321,18 +321,21 @@ def test_a_command_names_ticks_that_there_are():
             your_kernel.asked(word.split())
 
 
-@pytest.mark.parametrize("words", your_kernel.RATES)
-def test_a_rate_is_that_of_a_stored_row(words):
-    ticks = your_kernel.asked(words.split())
-    path, where = your_kernel.RATES[words]
-    rows = store.read(store.path_of("nvidia_h200", *path.split("/"))).rows
-    where = {**where, "implementation": path.split("/")[0], "D": 128, "dtype": "bfloat16"}
-    row = next(r for r in rows if "error" not in r and where.items() <= r.items())
-    work = row["bytes_compulsory" if ticks.decode else "flops"] / row["ms_p50"] * 1e-9
-    said, link = your_kernel.rate(ticks)
-    assert float(said.split()[0]) == pytest.approx(work, rel=0.01)
-    assert link.endswith(f"/numbers.md#{path.replace('/', '-')})")
-    assert your_kernel.rate(replace(ticks, gpu="sm_100")) == ("rate not measured", "not measured")
+@pytest.mark.parametrize("post", ["masks_and_packing", "decode_attention"])
+def test_a_rate_is_that_of_a_stored_row(post):
+    for row in some(store.read(store.path_of("nvidia_h200", post, "popular")).rows):
+        ticks = your_kernel.asked(row["choice"].split())
+        work = row["bytes_compulsory" if ticks.decode else "flops"] / row["ms_p50"] * 1e-9
+        said, link = your_kernel.rate(ticks)
+        assert float(said.split()[0]) == pytest.approx(work, rel=0.01)
+        assert link.endswith(f"posts/{post}/numbers.md#{post}-popular)")
+        assert your_kernel.rate(replace(ticks, gpu="sm_100"))[0] == "rate not measured"
+
+
+def test_what_is_popular_was_timed():
+    """On the card that was to be had; packed training too."""
+    timed = [your_kernel.rate(replace(x, gpu="sm_90"))[0] for x in your_kernel.popular().values()]
+    assert not [text for text in some(timed) if "not measured" in text]
 
 
 def test_the_shortest_file_is_short_and_in_colors():

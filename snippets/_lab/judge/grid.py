@@ -115,8 +115,8 @@ def dtypes(room: str) -> list[str]:
 
 
 def shapes(room: str, wanted: Sequence[Shape]) -> list[Shape]:
-    """The shapes, with the next head dimension that the launcher takes: WIDTHS of its kernel.py."""
-    widths = getattr(load(room, "kernel"), "WIDTHS", None)
+    """The shapes, with the next head dimension that the launcher takes, if VARIANTS lists them."""
+    widths = getattr(load(room, "kernel"), "VARIANTS", None)
     if widths is None:
         return list(wanted)
     fitting = {s: min([w for w in widths if w >= s.D], default=max(widths)) for s in wanted}

@@ -28,10 +28,6 @@ ALLOWED = field("allowed", "useful bandwidth", units.bandwidth)
 PAGE = "docs/posts/coalescing.md"
 
 
-def _share_used(row):
-    return exact(row["bytes_used"] / (row["sectors"] * row["sector_bytes"]))
-
-
 def strides(results):
     measured = derived(results, _with_allowed)
     rows, peak = measured[0].rows, ceiling(results[0], "copy")
@@ -233,7 +229,6 @@ PER_REQUEST = Quantity("sectors per request", lambda r: r["sectors"] / r["reques
 
 def sectors(results):
     rows = results[0].rows
-    dtypes = values(rows, "dtype")
     loads = [r for r in rows if r["key"].startswith("attention:")]
     loads = [r for r in loads if r["key"] != "attention:transposed"]
     whole = [r for r in loads if r["bytes_used"] == r["sectors"] * r["sector_bytes"]]
@@ -244,14 +239,6 @@ def sectors(results):
     return Figure(
         finding=f"Attention's row loads use every byte of the sectors they touch in {len(whole)} "
         f"of {len(loads)} cases.",
-        table=beside(
-            rows,
-            ["read"],
-            {f"{dtype}: sectors per request": dtype for dtype in dtypes},
-            PER_REQUEST,
-            lambda case: {f"{dtype}: bytes used": _share_used(case[dtype]) for dtype in dtypes},
-            name="dtype",
-        ),
         numbers={
             "columns": per_request("sums:columns"),
             "rows": per_request("sums:rows"),

@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from snippets._lab.draw import timelines
-from snippets._lab.draw.drawings import MUTED, PHONE, svg, words
+from snippets._lab.draw.drawings import INK, MUTED, PHONE, svg, words
 from snippets._lab.draw.identity import identity
 from snippets._lab.draw.timelines import Timeline
+from snippets._lab.draw.units import count
 
 
 class Span(NamedTuple):
@@ -19,21 +20,37 @@ class Span(NamedTuple):
     end: int
 
 
-def timeline_svg(rows: Sequence[dict[str, Any]]) -> str:
-    """Time to the right: of each consumer its products above, its softmaxes below."""
-    kinds = "scores", "values", "softmax"
+def timeline_svg(rows: Sequence[dict[str, Any]], tick: int) -> str:
+    """Cycles to the right: of each consumer its products above, its softmaxes and its store below.
+
+    What is in `.am-now` begins at cycle 0, and its width is the time: scene.js moves it.
+    """
+    kinds = "scores", "values", "softmax", "out"
     spans = [Span(*(r[name] for name in Span._fields)) for r in rows if r["kind"] in kinds]
     consumers = sorted({s.part for s in spans})
-    lanes = [f"{who}{what}" for who in consumers for what in (": products", ": softmax")]
-    over = Timeline(lanes, max(s.end for s in spans), left=124, wide=PHONE, tall=20, gap=6)
+    lanes = [f"{what} {i}" for i in range(len(consumers)) for what in ("products", "softmax")]
+    over = Timeline(lanes, max(s.end for s in spans), left=72, wide=PHONE - 20, tall=20, gap=6)
     shown = []
     for s in spans:
-        softmax = s.kind == "softmax"
-        color = identity(f"consumer {consumers.index(s.part)}").color
-        lane = lanes[2 * consumers.index(s.part) + softmax]
+        i = consumers.index(s.part)
+        lane = lanes[2 * i + (s.kind in ("softmax", "out"))]
         strong = 60 if s.kind == "scores" else 22
-        shown.append(timelines.Span(lane, s.start, s.end, color, str(s.tile), strong))
-    told = "Strong: q·kᵀ. Pale: p·v, and in the lanes below softmaxes. The number is the tile."
-    foot = [words(0, over.down + 18, told, 10, color=MUTED, anchor="start")]
+        color, said = identity(f"consumer {i}").color, str(s.tile)
+        if s.kind == "out":
+            color, said = MUTED, ""
+        shown.append(timelines.Span(lane, s.start, s.end, color, said, strong))
+    foot = over.down + 14
+    axis = [
+        words(over.at(t), foot, count(t), 11, color=MUTED) for t in range(0, int(over.end), tick)
+    ]
+    told = "Strong: q·kᵀ. Pale: p·v, softmax. Gray: rows are stored."
+    axis += [
+        words(0, foot, "cycles", 11, color=MUTED, anchor="start"),
+        words(0, foot + 16, told, 11, color=MUTED, anchor="start"),
+    ]
+    wide = over.at(over.end) - over.at(0)
+    now = f'<rect x="{over.at(0):g}" y="-1" width="{wide:g}" height="{over.down + 2:g}"/>'
+    now += f'<path d="M{over.at(0):g} -1v{over.down + 2:g}" style="stroke:{INK}"/>'
     about = f"The products and softmaxes of {len(consumers)} consumers over time."
-    return svg(PHONE, over.down + 26, about, [timelines.timeline(over, shown), *foot])
+    drawn = [timelines.timeline(over, shown, 11), *axis, f'<g class="am-now" fill="none">{now}</g>']
+    return svg(PHONE, foot + 22, about, drawn)

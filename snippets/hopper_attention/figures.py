@@ -135,7 +135,8 @@ def timeline(results):
         "tells them to take turns.",
         caption=f"{count(recorded['queries'])} queries and {count(recorded['keys'])} keys, D "
         f"{recorded['D']}, the median of {count(programs)} programs, in steps of {STEP} cycles. "
-        "Each part notes the clock of its multiprocessor at its marks. A p·v is drawn until its "
+        "A number is that of a tile. Each part notes the clock of its multiprocessor at its marks. "
+        "A p·v is drawn until its "
         "consumer has waited for it, a copy until the first consumer finds it there: both may be "
         f"over earlier. The notes change the time of a call by {change(1 / price)}. *Take out* "
         "plays the kernel without a piece of its protocol: the simulation of its barriers, with "
@@ -145,6 +146,7 @@ def timeline(results):
             "softmax": count(recorded["took"]["softmax"]),
             "step": count(_step(scores)),
             "products": count(flop / FLOP_A_CYCLE),
+            "busy": percent(flop / FLOP_A_CYCLE / _step(scores)),
             "before": count(min(s["start"] for s in scores)),
             "after": count(end - max(s["end"] for s in spans if s["kind"] == "values")),
         },
@@ -152,7 +154,7 @@ def timeline(results):
             f"{PAGE}: under *Take out*": all(r["ends"] for r in broken) and len(broken) > 3,
             f"{PAGE}: They take turns by themselves": in_turn > 0.5 * waited,
         },
-        **roles_scene("hopper_attention", scenes, timeline_svg(spans)),
+        **roles_scene("hopper_attention", scenes, timeline_svg(spans, tick=5000)),
     )
 
 
@@ -418,33 +420,25 @@ def forward(results):
 
 def ragged(results):
     rows = pick(results[0].rows)
-    lengths = values(rows, "N")
     (shared,) = {r["implementation"] for r in rows} - {OURS}
     compared = Comparison(rows, shared, [OURS], BY)
-    rates = {
-        name: {at: rate(compared.row(name, at)) for at in compared.cases} for name in (OURS, shared)
-    }
-    round_of = {N: min(n for n in lengths if n >= N and n % 128 == 0) for N in lengths}
 
-    def of_round(name, at):
-        return rates[name][at] / rates[name][at._replace(N=round_of[at.N])]
-
-    kept = {at: of_round(OURS, at) for at in compared.cases if round_of[at.N] != at.N}
-    of_own = dict(compared[OURS])
+    def of_round(at):
+        """Of the rate at the next length that fills its tiles."""
+        N = min(n for n in values(rows, "N") if n >= at.N and n % 128 == 0)
+        own, full = (rate(compared.row(OURS, x)) for x in (at, at._replace(N=N)))
+        return own / full
 
     def worst(shares):
         least = min(shares, key=shares.get)
         return f"{change(shares[least])} ({case(least)})"
 
-    def at(row):
-        return compared.case(*(row[axis] for axis in BY))
-
+    kept = {at: of_round(at) for at in compared.cases if at.N % 128}
     return Figure(
         finding="At worst, a length that is not a multiple of the tile changes the rate by "
-        f"{worst(kept)}, and sharing keys among four heads changes it by {worst(of_own)}.",
-        numbers={
-            "lengths": between(kept.values()),
-        },
+        f"{worst(kept)}, and sharing keys among four heads changes it by "
+        f"{worst(dict(compared[OURS]))}.",
+        numbers={"lengths": between(kept.values())},
     )
 
 

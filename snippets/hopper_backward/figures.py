@@ -6,7 +6,7 @@ from snippets._lab.draw import charts
 from snippets._lab.draw.charts import Series
 from snippets._lab.draw.comparison import Comparison
 from snippets._lab.draw.figure import Figure
-from snippets._lab.draw.rows import RATE, compiled, only, rate, values
+from snippets._lab.draw.rows import RATE, compiled, only, pick, rate, values
 from snippets._lab.draw.units import between, change, flops
 
 OURS, TRITON = "hopper_backward", "flash_backward"
@@ -46,13 +46,17 @@ def rungs(results):
         finding=f"At D 128 and N {values(rows, 'N')[0]}, without a mask, the kernel does "
         f"{flops(ours)}. With a writer that adds nothing it does {flops(not_added)}.",
         caption="Longer is faster. bfloat16, N 4096, 16,384 tokens, in a run of its own. Five "
-        "products are counted as work, even where one is left out. The variants that leave "
-        "something out give wrong gradients and show what these steps cost. Not every variant "
-        "exists at both widths."
+        "products are counted as work, even where one is left out. In gray, variants that leave "
+        "something out: their gradients are wrong, and they show what these steps cost. Not every "
+        "variant exists at both widths."
         + "".join(f" *{name}*: {MEANING[name]}." for name in names if name in MEANING),
         plot=charts.bars(
             results,
-            [Series(OURS, rung, {"implementation": name}) for rung, name in names.items()],
+            [
+                Series(OURS, rung, {"implementation": name}, like=OURS if right else "context")
+                for rung, name in names.items()
+                for right in [rung != NOT_ADDED and not rung.startswith("no ")]
+            ],
             RATE,
             charts.by_mask(rows),
             columns=2,
@@ -87,21 +91,10 @@ def _reached(rows, rung, D=128, causal=False):
 
 def registers(results):
     result, *_ = compiled(results)
-    rows = result.rows
-    worst = max(r["spill_store_bytes"] for r in rows if r["rung"] == KERNEL)
+    worst = max(r["spill_store_bytes"] for r in pick(result.rows, rung=KERNEL))
     return Figure(
         finding=f"The kernel spills at most {worst} bytes per thread, compiled ahead of time with "
         f"Triton {result.versions['triton']}.",
-        table=[
-            {
-                "rung": r["rung"],
-                "D": r["D"],
-                "mask": "causal" if r["causal"] else "none",
-                "spilled bytes per thread": r["spill_store_bytes"],
-                "shared memory, bytes": r["shared_bytes"],
-            }
-            for r in rows
-        ],
         numbers={"spilled": worst},
     )
 
@@ -117,9 +110,7 @@ def order(results):
         f"{compared[in_order].where(heads_kv=few).between()} of the rate that it does with "
         f"programs in order of heads, and {compared[CUDNN].where(heads_kv=few).between()} of "
         "cuDNN's.",
-        numbers={
-            "few": compared[in_order].where(heads_kv=few).between(),
-        },
+        numbers={"few": compared[in_order].where(heads_kv=few).between()},
         claims={
             f"{PAGE}: With many heads that matters little": all(
                 0.95 < gain < 1.05 for gain in alike[0].values()

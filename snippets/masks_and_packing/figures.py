@@ -116,9 +116,11 @@ def windows(results):
 
 def popular(results):
     rows = results[0].rows
+    rates = between(map(rate, rows), flops)
     return Figure(
-        finding=f"Choices of the page Your kernel, at up to {flops(max(map(rate, rows)))}.",
+        finding=f"Choices of the page Your kernel, at {rates}.",
         table=columns(rows, {"choice": "choice", "time": TIME, "rate": RATE}),
+        numbers={"rates": rates},
     )
 
 

@@ -111,9 +111,7 @@ def products(results):
     sums = pick(rows, of="tl.sum")
     return Figure(
         finding="Rows of a product and their sums, by tile height and warps.",
-        numbers={
-            "compared": thousands(sum(r["numbers"] for r in pick(rows, of="product"))),
-        },
+        numbers={"compared": thousands(sum(r["numbers"] for r in pick(rows, of="product")))},
         claims={
             f"{PAGE}: not one product": not any(r["differ"] for r in pick(rows, of="product"))
             and {r["unit"] for r in rows} == {"mma.sync", "wgmma"},

@@ -280,9 +280,7 @@ def resources(results):
         finding=f"{len(spilled)} of {len(every)} compiled kernels spill, at most {most} bytes per "
         f"thread; on {cell(main.label.split(',')[0])} they take {here} registers per thread, of "
         "255.",
-        numbers={
-            "registers": first["multiprocessor_registers"],
-        },
+        numbers={"registers": first["multiprocessor_registers"]},
         claims={
             f"{PAGE}: so no other runs there while it waits": 2
             * first["threads"]

@@ -335,7 +335,6 @@ def every_kind():
         "dots that look like their places": charts.dots(
             steps, places, groups=[replace(g, key="", like="") for g in groups]
         ),
-        "times": charts.times(two, {n: n for n in NAMES[:2]}, [64, 128]),
         "roofline": charts.roofline(
             [result(rows=flops)],
             NAMES[:2],

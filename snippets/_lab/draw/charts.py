@@ -416,13 +416,6 @@ def _one_or_all(found: list[str]) -> str | list[str]:
     return found[0] if len({*found}) == 1 else found
 
 
-def times(results: Sequence[Result], labels: Mapping[str, str], lengths: Sequence[int]) -> Chart:
-    """Times, a panel a length: a dot for each implementation, named by `labels`, and its number."""
-    places = [Series(key, name) for key, name in labels.items()]
-    shown = [View(f"N {units.count(N)}", {"N": N}) for N in lengths]
-    return dots(results, places, TIME, shown, texts=True)
-
-
 def roofline(
     results: Sequence[Result],
     series: Sequence[str | Series],

@@ -54,7 +54,7 @@ def _widget(*inside: str) -> str:
 def roles_scene(room: str, rows: Rows, svg: str) -> dict[str, Any]:
     """The same of a kernel whose parts work side by side; each row names its `example`.
 
-    `svg` is the picture that stands there without a script.
+    `svg` is the picture of the first example over time, above the scene.
     """
     kinds = {"spans": "part", "stays": "stays", "sends": "sent_to", "fetches": "fetched"}
     examples = []
@@ -67,7 +67,7 @@ def roles_scene(room: str, rows: Rows, svg: str) -> dict[str, Any]:
     source = f"snippets/{room}/kernel.py"
     data = {"source": source, "listing": rows[-1]["listing"], "examples": examples}
     link = f"[The recorded steps](/figures/{room}/{FILE}){{ .am-source }}"
-    widget = _widget(f'<div class="am-scene-poster">{svg}</div>', "", link)
+    widget = "\n\n".join([f'<div class="am-scene-over-time">{svg}</div>', _widget(link)])
     table_ = [
         {"who": span["part"], "what": span["kind"], "tile": span["tile"]}
         | {"from": span["start"], "to": span["end"]}

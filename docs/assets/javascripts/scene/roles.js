@@ -42,7 +42,7 @@ function wordsOf(e, time, last) {
   const done = told(e.spans.filter((s) => s.end === time));
   const begun = told(begins);
   const waits = [...new Set(e.stays.filter((s) => s.since <= time && time < s.works_from).map((s) => s.stays))];
-  const said = [`Time ${time}.`];
+  const said = [`Cycle ${time}.`];
   if (done.length) said.push(`Done: ${listed(done)}.`);
   if (begun.length) said.push(`Begun: ${listed(begun)}.`);
   if (begins.some((s) => s.kind === "out")) said.push("A consumer divides by l, and TMA stores its rows.");
@@ -57,7 +57,7 @@ function tablesOf(e, time) {
   const say = (spans) => spans.map((s) => `${SAID[s.kind] ?? s.kind} ${s.tile}`).join(", ") || "–";
   const products = ["scores", "values"];
   return [{
-    caption: `From time ${time} on`,
+    caption: `From cycle ${time} on`,
     heads: ["who", "tensor cores", "own work"],
     body: parts.map((part) => ({ head: part === "copies" ? "TMA" : part, cells: [
       { text: say(now((s) => s.part === part && products.includes(s.kind))) },
@@ -76,7 +76,7 @@ export function rolesScript(e) {
   const steps = times.map((time) => {
     const stays = e.stays.filter((s) => s.since <= time && time < s.until);
     return {
-      phase: "time", name: `time ${time}`, at: time, moves: [], keys: null,
+      phase: "time", name: `cycle ${time}`, at: time, moves: [], keys: null,
       lines: stays.map((s) => s.lines),
       who: stays.map((s) => ({ lines: s.lines, part: s.stays, waits: time < s.works_from })),
       formula: stays.map((s) => `${s.stays} ${time < s.works_from ? "waits" : "works"}`).join(" · ") || "\u00a0",

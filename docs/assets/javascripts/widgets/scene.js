@@ -88,6 +88,8 @@ function settle(view) {
   view.player.show({ step, last, said: `step ${step} of ${last}: ${now.name}`, playing: view.playing });
   for (const button of parts.queries.children) button.setAttribute("aria-pressed", Number(button.textContent) === view.query);
   for (const button of parts.examples.children) button.setAttribute("aria-pressed", button.textContent === view.script.name);
+  const ends = view.script.name === view.data.examples[0].name && view.script.steps[last].at;
+  view.picture?.style.setProperty("--am-now", ends ? now.at / ends : -1);
   parts.formula.textContent = now.formula;
   parts.words.textContent = now.words(view.query);
   parts.tables.replaceChildren(...tablesFor(now, view.query));
@@ -240,6 +242,7 @@ function build(box, data, linked = true) {
     box, parts, data, remember: rememberLater(box), playing: false, seen: false, rested: 0, moment: 1,
     linked, step: linked ? whole("step") : 0, query: linked ? whole("query") : 0,
     chosen: linked && asked("query") !== null,
+    picture: box.parentElement?.querySelector(".am-scene-over-time"), // whose line moves
   };
   parts.board.ariaLabel = "The kernel at work; arrow keys step, space plays";
   view.listing = listing(data.listing, `${data.source}, the lines of this step`);
@@ -323,5 +326,5 @@ export const start = fromData({
   checked,
   build: (box, data) => build(box, data),
   fails: "The scene cannot be played",
-  instead: "A picture and a table of it are below.",
+  instead: "A picture and a table show it, too.",
 });

@@ -26,15 +26,6 @@ from snippets._lab.draw.tables import cell, table
 from snippets._lab.draw.units import bandwidth, between, binary, count, percent, ratio
 from snippets._lab.draw.units import counted as size
 
-TENSORS = {
-    "q": "B · H · N · D",
-    "k": "B · H · N · D",
-    "v": "B · H · N · D",
-    "scores": "B · H · N · N",
-    "weights": "B · H · N · N",
-    "output": "B · H · N · D",
-    "logsumexp": "B · H · N, float32",
-}
 NAMED = ("q", "k", "v", "scores", "output")  # the tensors of the formula softmax(q kᵀ) v
 PAGE = "docs/posts/attention_memory.md"
 SDPA = "docs/how_to/sdpa_backends.md"
@@ -42,21 +33,11 @@ SDPA = "docs/how_to/sdpa_backends.md"
 
 def tensors(results):
     rows = results[0].rows
-    full, half = only(rows, dtype="float32"), only(rows, dtype="float16")
+    full = only(rows, dtype="float32")
     together = sum(full[name] for name in NAMED)
     return Figure(
         finding=f"q, k, v and the result take {size(full['q'])} each, the scores "
         f"{size(full['scores'])}: {_layer(full)}, bytes by formula.",
-        table=[
-            {
-                "tensor": name,
-                "elements": elements,
-                "bytes in float32": full[name],
-                "float32": size(full[name]),
-                "float16, bfloat16": size(half[name]),
-            }
-            for name, elements in TENSORS.items()
-        ],
         numbers={
             "q": size(full["q"]),
             "factor": full["scores"] // full["q"],
@@ -216,7 +197,7 @@ def calculator(results):
     cards = {r["card"]: r["memory_bytes"] for r in pick(rows, kind="card")}
     cases = pick(rows, kind="case")
     first = next(r for r in cases if not (r["causal"] or r["backward"]))
-    sizes = (*TENSORS, "mask", "eager", "fused")
+    sizes = *NAMED, "weights", "logsumexp", "mask", "eager", "fused"
     some = [
         {
             "card": card,

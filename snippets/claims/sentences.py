@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import mean
 
+from snippets._lab.draw.identity import named
 from snippets._lab.draw.rows import ceiling, moved, only, pick, rate, values
 from snippets._lab.draw.units import count, many, percent, ratio, share, time
 from snippets._lab.results.store import DataError, Result
@@ -351,6 +352,6 @@ def a_stride_of_two_halves_the_efficiency(result):
     for r in pick(result.rows, stride=2):
         dense = only(result.rows, stride=1, implementation=r["implementation"], dtype=r["dtype"])
         efficiency = 1 / (2 * r["ms_p50"] / dense["ms_p50"] - 1)
-        regime = f"{r['implementation']}, {r['dtype']}"
+        regime = f"{named(r['implementation'])}, {r['dtype']}"
         cases.append(Case(regime, 0.45 <= efficiency <= 0.55, share(efficiency)))
     return cases

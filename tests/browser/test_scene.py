@@ -319,12 +319,12 @@ def test_a_kernel_of_one_query_goes_key_by_key(player):
 
 def test_parts_that_work_side_by_side_stand_at_their_lines(player):
     page = player(on="hopper")
-    (example,) = recorded("hopper")
+    example, *broken = recorded("hopper")
     times = sorted({t for s in example["spans"] for t in (s["start"], s["end"])})
     views = walk(page)
     assert len(views) == len(times)
     assert len({view["words"] for view in views}) == len(views)
-    pixels = set()
+    pixels, line = set(), []  # of the picture over time
     for at in (0, len(times) // 3, len(times) // 2, len(times) - 1):
         page.locator(RANGE).fill(str(at))
         time = times[at]
@@ -342,7 +342,15 @@ def test_parts_that_work_side_by_side_stand_at_their_lines(player):
         }
         assert {part for part, said in shown_.items() if said != "–"} == busy, time
         pixels.add(page.locator(CANVAS).evaluate(PIXELS))
+        line.append((page.locator(".am-now path").bounding_box()["x"], time / times[-1]))
     assert len(pixels) == 4
+    (first, early), *_, (last, _) = line
+    wide = page.locator(".am-now rect").bounding_box()["width"]
+    assert last - first == pytest.approx(wide * (1 - early), abs=1)
+    for one in some(broken):
+        page.get_by_role("button", name=one["name"], exact=True).click()
+        page.locator(RANGE).press("End")
+        assert page.locator(WORDS).inner_text().endswith(one["ends"])
     assert page.wrong == []
 
 

@@ -9,7 +9,7 @@ from snippets._lab.draw.tables import columns
 from snippets._lab.draw.units import between, flops, percent, ratio, thousands
 
 OURS, PLAIN, FLEX = "masks_and_packing", "flash_attention", "torch:flex"
-VARLEN, PARTS = "torch:varlen", ("forward", "backward")
+VARLEN, FA4, PARTS = "torch:varlen", "flash_attention_4", ("forward", "backward")
 PACKS = ("packed", "one long")
 PAGE = "docs/posts/masks_and_packing.md"
 
@@ -75,7 +75,7 @@ def code(results):
 
 def windows(results):
     rows = results[0].rows
-    beside = Comparison(rows, OURS, [FLEX, PLAIN], ("D", "window", "part"))
+    beside = Comparison(rows, OURS, [FLEX, PLAIN, FA4], ("D", "window", "part"))
     sizes = [
         beside.row(OURS, case)["scores"] / beside.row(PLAIN, case)["scores"]
         for case in beside.cases
@@ -91,7 +91,7 @@ def windows(results):
         "its mask was built before.",
         plot=charts.lines(
             results,
-            [OURS, FLEX, Series(PLAIN, "plain kernels, short sequences")],
+            [OURS, FLEX, FA4, Series(PLAIN, "plain kernels, short sequences")],
             "window",
             TIME,
             [
@@ -103,6 +103,7 @@ def windows(results):
         ),
         numbers={
             "flex": beside[FLEX].between(),
+            "fa4": beside[FA4].between(),
             "tiles": between(tiles),
             "mask": TIME.text(mask),
         },
@@ -127,7 +128,7 @@ def popular(results):
 def prices(results):
     rows = results[0].rows
     names = values(rows, "option")
-    beside = Comparison(rows, OURS, [PLAIN, FLEX, VARLEN], ("D", "option", "part"))
+    beside = Comparison(rows, OURS, [PLAIN, FLEX, VARLEN, FA4], ("D", "option", "part"))
 
     def against(other, *options):
         return [gain for x in options for gain in beside[other].where(option=x).values()]
@@ -150,12 +151,14 @@ def prices(results):
                 Series(PLAIN, "plain kernels"),
                 Series(FLEX),
                 Series(VARLEN, "PyTorch varlen_attn", like="torch:flash"),
+                Series(FA4),
             ],
             columns=2,
         ),
         numbers={
             **{name.replace(" ", "_"): between(against(PLAIN, name)) for name in names},
             "flex_packed": between(against(FLEX, *PACKS)),
+            "fa4_packed": between(against(FA4, *PACKS)),
             "flex_soft_cap": between(against(FLEX, "soft cap")),
             "flex_bias": between(against(FLEX, "bias")),
             "varlen": between(against(VARLEN, "packed")),
@@ -163,7 +166,8 @@ def prices(results):
             "gradient": between([1 / gain for gain in gradient.values()], ratio),
         },
         claims={
-            f"{PAGE}: faster than both": min(against(FLEX, *PACKS) + against(VARLEN, *PACKS)) > 1,
+            f"{PAGE}: FlashAttention-4 is faster still": max(against(FA4, *PACKS)) < 1
+            < min(against(FLEX, *PACKS) + against(VARLEN, *PACKS)),
             f"{PAGE}: a sink costs the forward nothing": min(
                 gain
                 for case, gain in beside[PLAIN].items()

@@ -47,7 +47,8 @@ def _number(name: str, docs: Path, read: Callable[[str], dict[str, Any]]) -> str
     figure, _, number = rest.partition(".")
     figures = read(room)
     if figure in figures and number in figures[figure]["numbers"]:
-        return str(figures[figure]["numbers"][number])
+        text = str(figures[figure]["numbers"][number])
+        return re.sub(r"(?<=\d) (?=\D+$)", "\u00a0", text)  # no line ends between it and its unit
     if figure not in figures and room in rooms():
         only_a_gpu = places_of(room).get(figure) == ("gpu",)
         if only_a_gpu and not on_a_gpu(docs / "data", room, figure):

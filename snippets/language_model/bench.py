@@ -184,11 +184,17 @@ def _wrong_curve(seed, fault):
     settings = SHORT._replace(seed=seed)
     if fault == "none":
         return _curve(settings, SHORT.steps)
+    return _curve(settings, SHORT.steps, through(planted(fault, CONFIG.head_dim)))
+
+
+def planted(fault, D):
+    """flash_backward with one of the FAULTS, for heads of D columns."""
     backward = variant(OURS, changed(fault))
-    if fault == "scale 1.02":
-        right, off = backward, 1.02 * CONFIG.head_dim**-0.5
-        backward = functools.partial(right, scale=off)
-    return _curve(settings, SHORT.steps, through(backward))
+
+    def with_another_scale(*given, **options):
+        return backward(*given, **{**options, "scale": 1.02 * D**-0.5})
+
+    return with_another_scale if fault == "scale 1.02" else backward
 
 
 def _work(config, batch_size, length):

@@ -166,7 +166,6 @@ def prices(results):
             "gradient": between([1 / gain for gain in gradient.values()], ratio),
         },
         claims={
-            f"{PAGE}: FlashAttention-4 is faster still": max(against(FA4, *PACKS)) < 1,
             f"{PAGE}: a sink costs the forward nothing": min(
                 gain
                 for case, gain in beside[PLAIN].items()

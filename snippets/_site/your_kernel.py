@@ -28,7 +28,7 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
 from snippets._lab.draw import units
-from snippets._lab.draw.rows import moved
+from snippets._lab.draw.rows import moved, pick
 from snippets._lab.draw.rows import rate as flops_of
 from snippets._lab.results import store
 from snippets._lab.rooms import UnknownName
@@ -471,7 +471,8 @@ def rates() -> dict[str, tuple[str, str]]:
     """A choice as `popular` of a room names it → that room, and the rate on an H200 in words."""
     found = {}
     for post in ("masks_and_packing", "decode_attention"):
-        for row in store.read(store.path_of("nvidia_h200", post, "popular")).rows:
+        file = store.path_of("nvidia_h200", post, "popular")
+        for row in pick(store.read(file).rows) if file.is_file() else ():
             read = "decode" in row["choice"]
             speed = units.bandwidth(moved(row)) if read else units.flops(flops_of(row))
             found[row["choice"]] = post, f"{speed} on an H200"

@@ -141,7 +141,8 @@ def timeline(results):
         f"over earlier. The notes change the time of a call by {change(1 / price)}. *Take out* "
         "plays the kernel without a piece of its protocol: the simulation of its barriers, with "
         "the times measured here. (Of the whole kernel it makes "
-        f"{count(recorded['played'])} cycles.)",
+        f"{count(recorded['played'])} cycles.) A square stands for 16 queries and 32 keys. A line "
+        "in a solid tint is being worked at, a dotted one waited at; the color is the part's.",
         numbers={
             "softmax": count(recorded["took"]["softmax"]),
             "step": count(_step(scores)),

@@ -104,6 +104,7 @@ class Server:
 
 class _QuietServer(ThreadingHTTPServer):
     daemon_threads = True
+    request_queue_size = 64  # one that finds no room waits seconds before it asks again
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Nothing: a browser that leaves a page cuts its connections."""

@@ -25,6 +25,7 @@ OWN = "http://127.0.0.1:"  # a request anywhere else is a foreign one
 SUBPATH = "/deep/er/"  # where the site is served, as on a host of many; scratch sites have a root
 NOWHERE = f"{OWN}9{SUBPATH}"  # the address of the one build that all workers serve
 FONTS = "**/assets/fonts/*.woff2"
+PATIENCE = 60_000  # ms: eight browsers on a few cores are slow, and only a failure waits this long
 # The contrast of text with its background, for each element, as WCAG 2 defines it.
 CONTRAST = """all => {
   const context = document.createElement('canvas').getContext('2d', { willReadFrequently: true });
@@ -143,7 +144,7 @@ def open_page(browser):
         context = browser.new_context(viewport=viewport, **options)
         contexts.append(context)
         page = context.new_page()
-        page.set_default_timeout(15_000)
+        page.set_default_timeout(PATIENCE)
         page.wrong = []
         page.on("pageerror", lambda error: page.wrong.append(f"script: {error}"))
         page.on("console", lambda m: m.type == "error" and page.wrong.append(f"console: {m.text}"))

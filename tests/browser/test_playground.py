@@ -110,7 +110,6 @@ def test_a_right_kernel_is_raced_against_measured_times_and_its_bound_is_counted
     room = "flash_attention"
     kernel = f"{room}/kernel.py:_{room}_kernel"
     tab = panel(f".am-edit[data-kernel='{kernel}']", f"posts/{room}/")
-    tab.set_default_timeout(40_000)
     text = texts(room)["kernels"][f"kernel.py:_{room}_kernel"]["text"]
     (line,) = (line for line in text.splitlines() if "tl.dot(q" in line)
     more = f"{line}\n{line}"  # the same product twice

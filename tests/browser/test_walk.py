@@ -9,7 +9,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 
 from snippets._site.browser import LAPTOP, PHONE, addresses, see_everything
-from tests.browser.browser import switch_scheme
+from tests.browser.browser import PATIENCE, switch_scheme
 from tests.floors import some
 
 pytestmark = pytest.mark.browser
@@ -90,7 +90,7 @@ def walk(request, browser, site, site_folder):
     ask, options = DEVICES[request.param]
     context = browser.new_context(**options, reduced_motion="reduce")
     page = context.new_page()
-    page.set_default_timeout(15_000)
+    page.set_default_timeout(PATIENCE)
     found, wrong, charts = defaultdict(dict), [], 0
     page.on("console", lambda m: m.type == "error" and wrong.append(m.text))
     page.on("pageerror", lambda error: wrong.append(str(error)))

@@ -48,7 +48,7 @@ def context(page: Page, config: MkDocsConfig, nav: Navigation) -> dict[str, Any]
         "all_minutes": minutes(page.content or "", folded=True) if text else None,
         "pace": (WORDS_A_MINUTE, CODE_LINES_A_MINUTE),
         "road": road(page, nav),
-        "measured": last_measured(data, room_of(page)) if text else None,
+        "measured": last_measured(data, page.file.name) if text else None,
         "unmeasured": unmeasured.WORDS if text and _waits(data, room_of(page)) else None,
         "markdown": page.file.src_uri if export.is_text(page) else None,
         "card": export.card_path(page),

@@ -69,7 +69,7 @@ def fragment(
         for r in results
         if r.device.get("slowdowns")
     )
-    devices = listed(f"{cell(r.label)}, {r.date}{stale_mark(r)}" for r in results)
+    devices = listed(f"{cell(r.label)}, <time>{r.date}</time>{stale_mark(r)}" for r in results)
     also += f" {whence(results)} {devices}." if own else stale_mark(*results)
     caption = f"{figure.caption}{also}"
     # A browser reads a block element's Markdown only if no line of it looks like indented code.

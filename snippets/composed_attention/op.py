@@ -19,6 +19,7 @@ def composed_attention_op(
 
 
 @composed_attention_op.register_kernel("cpu")
+@torch.autocast("cpu", enabled=False)
 def _on_cpu(q, k, v, scale=None):
     """The same without Triton: scores, softmax and sums in float32, rounded once."""
     _refuse(q, k, v, scale)
@@ -56,6 +57,8 @@ def _remember(ctx, inputs, output):
     ctx.scale = scale or q.shape[-1] ** -0.5
 
 
+@torch.autocast("cpu", enabled=False)
+@torch.autocast("cuda", enabled=False)
 def _backward(ctx, grad):
     """Gradients of q, k, v in plain PyTorch, in float32."""
     tensors = [*ctx.saved_tensors, grad]

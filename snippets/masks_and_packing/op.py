@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from .backward import masks_and_packing_backward
-from .kernel import masks_and_packing
+from .kernel import _refusals, masks_and_packing
 
 TWICE = "attention has no second derivative here: its backward is not differentiable"
 
@@ -40,6 +40,10 @@ def masked_attention(
     options |= {"cu_seqlens_q": cu_seqlens_q, "cu_seqlens_k": cu_seqlens_k}
     if not wanted and not torch.compiler.is_compiling():  # no op, no sum of a row
         return masks_and_packing(q, k, v, **options, return_lse=return_lse)
+    if not torch.compiler.is_compiling():  # the op's schema would convert what is refused
+        given = (x.detach() if isinstance(x, Tensor) else x for x in (q, k, v, *options.values()))
+        for error in _refusals(*given, return_lse):
+            raise error
     options["window"] = [-1 if x is None else x for x in window]  # an op takes numbers only
     out, lse = attend(q, k, v, *options.values())
     return (out, lse) if return_lse else out

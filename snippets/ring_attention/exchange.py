@@ -84,7 +84,7 @@ class _AllToAll(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, grad):
-        return _all_to_all(grad, ctx.ring), None
+        return _AllToAll.apply(grad, ctx.ring), None  # differentiable itself
 
 
 def _all_to_all(parts, ring):

@@ -90,7 +90,7 @@ class _Gradients(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, grad_out, q, k, v, out, lse, ring, steps, scale, local):
-        k, v = k.contiguous(), v.contiguous()
+        k, v, grad_out = k.contiguous(), v.contiguous(), grad_out.resolve_neg()
         if grad_out.stride(-1) != 1:  # out.sum().backward() passes one number, expanded
             grad_out = grad_out.contiguous()
         compute = local.backward(q, k, v, out, lse, grad_out, scale)
@@ -278,6 +278,8 @@ def _layout_refusals(layout, name, rows, ranks=1):
     """How rows cannot be cut, in order: which argument, what came, what is allowed."""
     if not isinstance(layout, str) or layout not in LAYOUTS:
         yield ValueError(f"layout is {layout!r}; allowed: 'zigzag', 'contiguous'")
+    if not isinstance(rows, int) or rows < 1:
+        yield TypeError(f"{name} is {rows!r}; allowed: a whole number from 1 on")
     pieces = ranks * (2 if layout == "zigzag" else 1)
     if rows % pieces:
         yield ValueError(f"{name} has {rows} rows; allowed in {layout}: a multiple of {pieces}")

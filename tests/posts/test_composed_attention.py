@@ -445,6 +445,15 @@ def test_backward(dtype, scale):
         assert (ours.double() - exact).abs().max() <= allowed
 
 
+def test_autocast_leaves_products_in_float32():
+    tensors = [x.requires_grad_() for x in make_qkv(2, M=3, N=9, D=12, device=DEVICE)]
+    want = torch.autograd.grad(the_op(*tensors).sum(), tensors)
+    with torch.autocast(DEVICE, torch.bfloat16):
+        found = torch.autograd.grad(the_op(*tensors).sum(), tensors)
+    for ours, exact in some(zip(found, want, strict=True)):
+        assert torch.equal(ours, exact)
+
+
 def test_backward_of_a_vector():
     q, k, v = (x.requires_grad_() for x in make_qkv(M=1, N=9, D=12, device=DEVICE))
     (from_vector,) = torch.autograd.grad(the_op(q[0], k, v).sum(), q)

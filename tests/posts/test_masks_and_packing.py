@@ -378,6 +378,7 @@ REFUSED = {
     TypeError: {
         "sinks is torch.float16": {"sinks": torch.zeros(2).half()},
         "softcap is '30'; allowed: a number": {"softcap": "30"},
+        "scale is tensor(0.2500); allowed: a number": {"scale": torch.tensor(0.25)},
         "bias is torch.bool": {"bias": torch.ones(1, 1, 1, 6) > 0},
     },
 }
@@ -406,6 +407,8 @@ def refused_before_a_launch(error, usual, change, rows):
         for module, name in ((kernel, "_masks_and_packing_kernel"), (backward, "_queries_kernel")):
             patch.setattr(module, name, None)  # a launch would be a TypeError
         assert_refused(error, masks_and_packing, **given)
+        with_gradients = given | {"q": given["q"].clone().requires_grad_()}
+        assert_refused(error, masked_attention, **with_gradients)
         results = {"out": given["q"], "grad_out": given["q"]}
         lse = torch.zeros(rows, device=DEVICE)
         assert_refused(error, masks_and_packing_backward, **given, **results, lse=lse)

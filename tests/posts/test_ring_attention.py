@@ -139,6 +139,21 @@ def ulysses_with_eager(*tensors, **options):
     return ulysses_attention(*tensors, attention=eager_heads, **options)
 
 
+def norm_of_a_gradient():
+    heads = dist.get_world_size()
+    q, k, v, _ = whole(Case(True, "zigzag", L=4, H=heads, Hkv=heads), 1)
+    q.requires_grad_()
+    for attention, told in ((None, "no second derivative"), (eager_heads, None)):
+        out = ulysses_attention(q, k, v, attention=attention)
+        (grad,) = torch.autograd.grad(out.pow(2).sum(), q, create_graph=True)
+        with pytest.raises(RuntimeError, match=told) if told else contextlib.nullcontext():
+            assert torch.autograd.grad(grad.pow(2).sum(), q)[0].abs().max() > 0
+
+
+def test_ulysses_differentiates_twice_or_says_that_it_cannot(ranks):
+    ranks.run(norm_of_a_gradient)
+
+
 def test_ulysses_takes_another_attention(ranks):
     check(ranks, Case(True, "zigzag", L=6, H=ranks.size, Hkv=ranks.size), ulysses_with_eager)
 

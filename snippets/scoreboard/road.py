@@ -14,7 +14,7 @@ from typing import NamedTuple
 from snippets._lab.draw.drawings import INK, LINES, MUTED, Key, keys, line, mixed, words
 from snippets._lab.draw.identity import MEMORIES, TENSORS, identity
 from snippets._lab.draw.rows import TIME, Gain, Quantity, Row
-from snippets._lab.draw.units import decimals, measured_ratio, milliseconds, size
+from snippets._lab.draw.units import between, decimals, measured_ratio, milliseconds, size
 from snippets._lab.rooms import source_file
 
 from .differences import colored
@@ -369,14 +369,14 @@ def ratios(beside: Mapping[str, Iterable[Gain]]) -> str:
 
 
 def _verdict(gains: Sequence[Gain]) -> str:
-    """Of one case its quotient; of many how often ours is ahead and behind."""
+    """Of many cases how often ours is ahead and behind; of one, and without verdicts, the rate."""
     verdicts = [gain.word for gain in gains]
-    if len(gains) == 1:
-        return f"{decimals(gains[0])}×"
+    if len(gains) == 1 or not any(verdicts):
+        return f"{between(gains)}×"
     return f"{verdicts.count('ahead')} ahead, {verdicts.count('behind')} behind"
 
 
-FOUND = {"ahead": "var(--am-good)", "behind": "var(--am-warn)"}  # the rest is hollow
+FOUND = {"ahead": "var(--am-good)", "behind": "var(--am-warn)", None: MUTED}  # the rest is hollow
 
 
 def player(

@@ -12,7 +12,7 @@ import pytest
 from snippets._lab.rooms import ROOT
 from snippets._site import exercises, playground
 from snippets._site.browser import LAPTOP, PHONE
-from tests.browser.browser import switch_scheme
+from tests.browser.browser import away_and_back, switch_scheme
 from tests.floors import perhaps, some
 
 pytestmark = pytest.mark.browser
@@ -335,6 +335,17 @@ def test_what_was_seen_stands_beside_the_editor_and_on_a_phone_below(panel):
         editor, seen = (tab.locator(f".am-play-{x}").bounding_box() for x in ("editor", "seen"))
         assert (seen["x"] >= editor["x"] + editor["width"]) is beside
         assert (seen["y"] >= editor["y"] + editor["height"]) is not beside
+
+
+def test_the_panel_has_its_style_after_instant_navigation_too(panel):
+    tab = panel()
+    edge = "box => getComputedStyle(box).borderTopWidth"
+    before = tab.locator(".am-play").evaluate(edge)
+    tab.wait_for_load_state("networkidle")  # the sitemap is there
+    away_and_back(tab)
+    tab.locator(BUTTON).first.click()
+    tab.locator(CODE).wait_for()
+    assert tab.locator(".am-play").evaluate(edge) == before != "0px"
 
 
 def test_every_stub_fails_every_answer_passes_and_progress_stays(panel, site):

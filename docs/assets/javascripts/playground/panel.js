@@ -23,19 +23,20 @@ const PROBLEMS = new URL("../../../data/interpreter/", import.meta.url);
 const HELP = "Tab indents; Escape, then Tab, leaves the editor. An interpreter runs the kernel and counts its work; each load and store "
   + "counts the 32-byte sectors that it touches, once. It does not measure time, and knows no races and no tensor-core rounding.";
 
-const styled = new Map(); // address -> promise of a style
+const styled = new Map(); // address -> {link, there: promise of its style}
 let opened; // the panel that is on the page
 const drafts = new Map(); // what a reader has written and closed: subject's id -> text
 
 function style({ href } = STYLE) {
-  if (!styled.has(href)) {
-    styled.set(href, new Promise((resolve) => {
-      const link = make("link", { rel: "stylesheet", href });
+  if (!styled.get(href)?.link.isConnected) { // another page's head came without it
+    const link = make("link", { rel: "stylesheet", href });
+    const there = new Promise((resolve) => {
       for (const event of ["load", "error"]) link.addEventListener(event, resolve, { once: true });
-      document.head.append(link);
-    }));
+    });
+    document.head.append(link);
+    styled.set(href, { link, there });
   }
-  return styled.get(href);
+  return styled.get(href).there;
 }
 
 /* What was fetched, by address. */

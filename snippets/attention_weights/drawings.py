@@ -119,7 +119,7 @@ def projections(results):
     high = top + 4 + len(tokens) * step + 4
     return Picture(
         sees="Three matrices turn one token into a query, a key and a value.",
-        caption="To scale, one head.",
+        caption="One head; its left half is to scale.",
         svg=beside(
             *(svg(340, high, said, drawn) for said, drawn in zip(about, (one, many), strict=True))
         ),

@@ -125,7 +125,7 @@ def claims(results):
         },
         claims={
             f"{PAGE}: In fewer than ten": len(sat["agree"]) < 10,
-            f"{PAGE}: only in the first layer and the last": {layer for layer, _ in sat["agree"]}
+            f"{PAGE}: all of them in the first or the last": {layer for layer, _ in sat["agree"]}
             == {0, 5},
             f"{PAGE}: That head still gives *cat*": still["head_of_most"] == [5, 11],
         },
@@ -246,8 +246,8 @@ def scaling(results):
             f"{PAGE}: how large is the largest of 256 weights": keys == 256,
             f"{PAGE}: More than one half": at["largest_weight", 64, False] > 0.5,
             f"{PAGE}: at 16 columns, where the scaled softmax has": peak == 16,
-            f"{PAGE}: At 1024 columns the gradient of the median row": last == 1024,
-            f"{PAGE}: the gradient does not simply vanish": at["gradient_norm", peak, False]
+            f"{PAGE}: At 1024 columns that of the median row": last == 1024,
+            f"{PAGE}: Its mean over the rows first *grows*": at["gradient_norm", peak, False]
             > at["gradient_norm", peak, True],
         },
     )

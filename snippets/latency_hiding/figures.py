@@ -242,7 +242,7 @@ def littles_law(results):
             < IN_FLIGHT(first) / needed
             < 6.5,
             f"{PAGE}: which is several times that of a lone load": TURN(first) > 3 * step,
-            f"{PAGE}: How you arrange it hardly matters": max(map(READ, alike))
+            f"{PAGE}: How you arrange it matters little": max(map(READ, alike))
             < 1.3 * min(map(READ, alike)),
         },
     )
@@ -403,7 +403,7 @@ def waves(results):
         },
         claims={
             f"{PAGE}: It is hardly faster here": min(apart) > 0.95,
-            f"{PAGE}: Smaller tiles do help": ms(processors + 1, HALVES) < 0.9 * TIME(beyond),
+            f"{PAGE}: Smaller tiles help while": ms(processors + 1, HALVES) < 0.9 * TIME(beyond),
         },
     )
 

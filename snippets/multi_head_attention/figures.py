@@ -47,7 +47,8 @@ def heads(results):
         "different tokens, on average.",
         numbers={"heads": len(rows)},
         claims={
-            f"{PAGE}: any two of the same layer differ in a third to a half": min(elsewhere) > 0.3
+            f"{PAGE}: a third to a half of their attention on different tokens": min(elsewhere)
+            > 0.3
             and max(elsewhere) <= 0.5,
             f"{PAGE}: layer 0 head 2, does nothing but look": (alone["layer"], alone["head"])
             == (0, 2)
@@ -121,6 +122,7 @@ def layer_time(results):
             f"{PAGE}: The same numbers, five times slower": loop_by_wide(8) == "5×",
             f"{PAGE}: the layer is *launch-bound*": small[LOOP] > 1.2 * busy,
             f"{PAGE}: With one head both take about the same time": loop_by_wide(1) == "1×",
+            f"{PAGE}: although it has as many launches to wait for": called[LOOP] < small[LOOP],
             f"{PAGE}: only the batch keeps the GPU busy": called[LOOP] > 1.2 * large[LOOP]
             and called[WIDE] < 1.05 * large[WIDE],
             f"{PAGE}: With a single head of 1024 columns, PyTorch's": behind == {1},
@@ -176,13 +178,20 @@ A_LAUNCH = field("launch_p50", "time per launch", units.time)
 
 def empty_launch(results):
     each = derived(results[:1], _a_launch)[0].rows
+    one = {r["implementation"]: units.host_time(A_LAUNCH(r)) for r in pick(each, clock="host")}
     host = [A_LAUNCH(r) for r in pick(each, clock="host")]
     gpu = between([A_LAUNCH(r) for r in pick(each, clock="gpu")], time)
     all_host = between(host, units.host_time)
     return Figure(
         finding=f"One launch after the other takes the host {all_host} each; the GPU, with a full "
         f"queue, {gpu}: {each[0]['launches']} in a row, divided by their number.",
-        numbers={"all_host": all_host, "all_gpu": gpu},
+        numbers={
+            "all_host": all_host,
+            "all_gpu": gpu,
+            "triton": one["empty Triton kernel"],
+            "number": one["PyTorch, one number"],
+            "product": one["PyTorch, product 16 × 16"],
+        },
         claims={f"{PAGE}: too low for Triton and for a product": min(host) >= 0.009},
     )
 

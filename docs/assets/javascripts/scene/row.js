@@ -22,11 +22,11 @@ function wordsOf(e, phase, index, seen) {
   }
   if (phase === "score") {
     return `Key ${index} of ${n}: its row is loaded, multiplied with the query's and summed. The score ${number(key.score)} `
-      + `goes into slot ${index}; the largest so far is ${number(seen.m)}.`;
+      + `goes into slot ${index}.`;
   }
   if (phase === "softmax") {
-    return `All ${n} scores are there. The largest, ${number(seen.m)}, is subtracted, each becomes its exponential, and all are `
-      + `divided by their sum, ${number(seen.l)}. Nothing has to be corrected, for nothing was added before.`;
+    return `All ${n} scores are there. The largest, ${number(seen.max)}, is subtracted, each becomes its exponential, and all are `
+      + `divided by their sum, ${number(seen.sum)}. Nothing has to be corrected, for nothing was added before.`;
   }
   if (phase === "value") {
     return `Value ${index} of ${n}: its row is loaded, and ${number(key.weight)} times it is added. `
@@ -39,7 +39,7 @@ function wordsOf(e, phase, index, seen) {
 const FORMULAS = {
   start: "q = load row of the query",
   score: "score[n] = Σ q · k · scale",
-  softmax: "weights = exp(score − m) ÷ l",
+  softmax: "weights = exp(score − max) ÷ sum",
   value: "acc ← acc + weight · v",
   end: "out = acc",
 };
@@ -77,11 +77,11 @@ export function rowScript(e) {
     const upTo = phase === "score" ? index + 1 : phase === "start" ? 0 : n;
     const done = ["softmax", "value", "end"].includes(phase);
     const seen = {
-      m: upTo ? Math.max(...scores.slice(0, upTo)) : null,
-      l: done ? exponentials.reduce((a, b) => a + b, 0) : 0,
+      max: upTo ? Math.max(...scores.slice(0, upTo)) : null,
+      sum: done ? exponentials.reduce((a, b) => a + b, 0) : 0,
     };
     const acc = phase === "value" ? e.keys[index].acc : phase === "end" ? e.result : zeros;
-    const state = { m: [done ? seen.m : undefined], l: [done ? seen.l : undefined], acc: [acc] };
+    const state = { m: [done ? seen.max : undefined], l: [done ? seen.sum : undefined], acc: [acc] };
     const moves = {
       start: [{ what: "q", bytes: e.bytes.q }],
       score: [{ what: "k", bytes: e.keys[index]?.bytes.k }],

@@ -385,6 +385,7 @@ def intensity(results):
     near = {"eager": eager, "fused": sdpa, "decode": decode}
     reached = {name: _reached(some) for name, some in near.items()}
     softmax, speed = _softmax(of, results[0])
+    (cache,) = (N for work, N in SHOWN if work == "decode")
     products = of[STEPS["q · kᵀ"]] + of[STEPS["weights · v"]]
     return Figure(
         finding=f"Eager attention reaches {reached['eager']} ceiling, fused attention "
@@ -406,8 +407,8 @@ def intensity(results):
             "softmax": between(softmax, percent),
             "softmax_speed": between(speed, percent),
             "products_speed": between([r["memory"] for r in products], percent),
-            "decode": percent(max(r["memory"] for r in decode if r["N"] == 16384)),
-            "decode_n": 16384,
+            "decode": percent(only(decode, N=cache)["memory"]),
+            "decode_n": cache,
             "fused_flop": _range(sdpa),
             "decode_flop": _range(decode),
             **{

@@ -20,6 +20,8 @@ def test_an_ablation_says_what_each_part_costs():
         }.items()
     ]
     drawn = figures.ablation([result("basic_attention", "ablation", rows, ceilings=CEILINGS)])
+    assert drawn.numbers["loads_alone"] == "20 %"
+    assert drawn.numbers["reading_alone"] == "50 %"
     assert drawn.numbers["dot_costs"] == "40 %"
     assert drawn.numbers["writing_costs"] == "5 %"
     assert "loads cost the most at N 256 (20 %)" in drawn.finding

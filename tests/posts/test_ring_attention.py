@@ -604,6 +604,10 @@ def test_bad_input_is_refused_before_a_launch(error, change, monkeypatch):
     assert_refused(error, ring_attention, *[values.pop(name) for name in "qkv"], **values)
 
 
+def test_positions_of_no_whole_number_are_refused():
+    assert_refused(TypeError("length is 4.0; allowed: a whole number"), positions, 4.0)
+
+
 def test_blocks_are_refused_without_a_ring_too():
     q, k, v, _ = whole(Case(True, "zigzag", L=4), 1)
     step = kernel.Step(0, 0, 4, 0, 4, False, 4)
@@ -638,6 +642,8 @@ def test_a_sum_has_a_gradient_and_a_second_derivative_is_refused():
     found = torch.autograd.grad(ring_attention(q, k, v).sum(), q, create_graph=True)[0]
     want = eager_gradients(*(x.double() for x in (q, k, v, torch.ones_like(q))))[0]
     torch.testing.assert_close(found.double(), want, rtol=1e-4, atol=1e-5)
+    negated = torch._neg_view(-torch.ones_like(q))  # a view that holds the opposite sign
+    assert torch.equal(torch.autograd.grad(ring_attention(q, k, v), q, negated)[0], found)
     with pytest.raises(RuntimeError, match="ring_attention has no second derivative"):
         found.sum().backward()
 

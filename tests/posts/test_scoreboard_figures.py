@@ -79,6 +79,8 @@ def test_each_regime_has_its_ratio_to_cudnn():
     figure = drawn("regimes", capped)
     told = figure.numbers
     assert told["flash_sustained"] == "0.80"
+    assert told["short_called"] == "1.08"
+    assert told["compiled_of_called"] == "1.00×"
     assert told["host_cudnn"] == "20 µs"
     row = figure.table[0]
     assert row["hopper_attention ÷ PyTorch cuDNN"] == "1.20"

@@ -11,7 +11,7 @@ export function isOneRow(e) {
       && isRow(key.acc, e.result.length) && key.lines?.length === 2);
 }
 
-function wordsOf(e, phase, index, seen) {
+function wordsOf(e, phase, index, m, l) {
   const key = e.keys[index];
   const n = e.keys.length;
   const slots = e.weights.length;
@@ -25,8 +25,8 @@ function wordsOf(e, phase, index, seen) {
       + `goes into slot ${index}.`;
   }
   if (phase === "softmax") {
-    return `All ${n} scores are there. The largest, ${number(seen.max)}, is subtracted, each becomes its exponential, and all are `
-      + `divided by their sum, ${number(seen.sum)}. Nothing has to be corrected, for nothing was added before.`;
+    return `All ${n} scores are there. The largest, m = ${number(m)}, is subtracted, each becomes its exponential, and all are `
+      + `divided by their sum, l = ${number(l)}. Nothing has to be corrected, for nothing was added before.`;
   }
   if (phase === "value") {
     return `Value ${index} of ${n}: its row is loaded, and ${number(key.weight)} times it is added. `
@@ -39,7 +39,7 @@ function wordsOf(e, phase, index, seen) {
 const FORMULAS = {
   start: "q = load row of the query",
   score: "score[n] = Σ q · k · scale",
-  softmax: "weights = exp(score − max) ÷ sum",
+  softmax: "weights = exp(score − m) ÷ l",
   value: "acc ← acc + weight · v",
   end: "out = acc",
 };
@@ -70,18 +70,14 @@ export function rowScript(e) {
   const n = e.keys.length;
   const scores = e.keys.map((key) => key.score);
   const largest = Math.max(...scores);
-  const exponentials = scores.map((s) => Math.exp(s - largest));
+  const sum = scores.reduce((all, s) => all + Math.exp(s - largest), 0);
   const zeros = e.result.map(() => 0);
   let read = 0;
   const step = (phase, index) => {
     const upTo = phase === "score" ? index + 1 : phase === "start" ? 0 : n;
     const done = ["softmax", "value", "end"].includes(phase);
-    const seen = {
-      max: upTo ? Math.max(...scores.slice(0, upTo)) : null,
-      sum: done ? exponentials.reduce((a, b) => a + b, 0) : 0,
-    };
     const acc = phase === "value" ? e.keys[index].acc : phase === "end" ? e.result : zeros;
-    const state = { m: [done ? seen.max : undefined], l: [done ? seen.sum : undefined], acc: [acc] };
+    const state = { m: [done ? largest : undefined], l: [done ? sum : undefined], acc: [acc] };
     const moves = {
       start: [{ what: "q", bytes: e.bytes.q }],
       score: [{ what: "k", bytes: e.keys[index]?.bytes.k }],
@@ -99,7 +95,7 @@ export function rowScript(e) {
       hidden: [scores.map(() => false)],
       weights: [e.keys.map((key) => (done ? key.weight : 0))],
       formula: FORMULAS[phase],
-      words: () => wordsOf(e, phase, index, seen),
+      words: () => wordsOf(e, phase, index, largest, sum),
       tables: () => tablesOf(e, phase, index, state),
     };
   };

@@ -312,14 +312,9 @@ def regimes(results):
                 for regime in named
                 if regime in found
             },
-            **{
-                name: cudnn[regime].where(N=1024).between()
-                for name, regime in (
-                    ("short_called", AS_CALLED),
-                    ("graph", IN_A_GRAPH),
-                    ("compiled", COMPILED),
-                )
-            },
+            "short_called": cudnn[AS_CALLED].where(N=1024).between(),
+            "graph": cudnn[IN_A_GRAPH].where(N=1024).between(),
+            "compiled": cudnn[COMPILED].between(),  # of N 1024 alone
             "compiled_of_called": f"{between(slower)}×",
             "host": units.host_time(_host(rows, LAST)),
             "host_cudnn": units.host_time(_host(rows, CUDNN)),

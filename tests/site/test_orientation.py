@@ -21,20 +21,33 @@ from tests.floors import some
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def test_figures_are_numbered_in_order_and_lead_to_their_data(tmp_path, monkeypatch):
+@pytest.fixture
+def made_site(tmp_path, monkeypatch):
+    """Makes a site whose room has the data of some figures; `shown`: page → the one it has."""
+
+    def made_site(names, shown):
+        monkeypatch.setattr(numbering, "FIGURES", tmp_path)
+        for folder in ("room", "docs"):
+            (tmp_path / folder).mkdir()
+        for name in names:
+            (tmp_path / "room" / f"{name}_data.md").write_text("The table.")
+        (tmp_path / "mkdocs.yml").write_text("site_name: a site\nplugins: []\n")
+        config = load_config(str(tmp_path / "mkdocs.yml"))
+        config.plugins._current_plugin = "the hook"
+        files = Files(
+            File.generated(config, path, content=f'--8<-- "docs/figures/room/{name}.md"')
+            for path, name in shown.items()
+        )
+        numbering.add(files, config)
+        return config, files
+
+    return made_site
+
+
+def test_figures_are_numbered_in_order_and_lead_to_their_data(made_site):
     """The number is the permalink; a folded figure counts as a part of the one before it."""
-    monkeypatch.setattr(numbering, "FIGURES", tmp_path)
-    (tmp_path / "room").mkdir()
-    (tmp_path / "room" / "one_data.md").write_text("The table.")
-    (tmp_path / "docs").mkdir()
-    (tmp_path / "mkdocs.yml").write_text("site_name: a site\nplugins: []\n")
-    config = load_config(str(tmp_path / "mkdocs.yml"))
-    config.plugins._current_plugin = "the hook"
-    files = Files(
-        [File.generated(config, "posts/a.md", content='--8<-- "docs/figures/room/one.md"')]
-    )
+    config, files = made_site(["one"], {"posts/a.md": "one"})
     page = Page("A post", files.get_file_from_path("posts/a.md"), config)
-    numbering.add(files, config)
 
     def figure(name, caption="<figcaption>\n<p>Seen.</p>\n</figcaption>"):
         box = f'<div class="am-figure am-chart" style="x" id="figure-room-{name}">'
@@ -64,22 +77,10 @@ def test_figures_are_numbered_in_order_and_lead_to_their_data(tmp_path, monkeypa
     assert numbering.numbered("<p>no figure</p>", page, files) == "<p>no figure</p>"
 
 
-def test_a_figure_that_a_post_shows_no_more_is_found(tmp_path, monkeypatch):
+def test_a_figure_that_a_post_shows_no_more_is_found(made_site):
     """On the page that shows it now, or where its numbers are; the page of numbers leads on too."""
-    monkeypatch.setattr(numbering, "FIGURES", tmp_path)
-    (tmp_path / "room").mkdir()
-    for name in ("kept", "gone", "there", "report"):
-        (tmp_path / "room" / f"{name}_data.md").write_text("The table.")
-    (tmp_path / "docs").mkdir()
-    (tmp_path / "mkdocs.yml").write_text("site_name: a site\nplugins: []\n")
-    config = load_config(str(tmp_path / "mkdocs.yml"))
-    config.plugins._current_plugin = "the hook"
-    texts = {"posts/room.md": "kept", "how_to/a.md": "there", "posts/b.md": "bare"}
-    files = Files(
-        File.generated(config, path, content=f'--8<-- "docs/figures/room/{name}.md"')
-        for path, name in texts.items()
-    )
-    numbering.add(files, config)
+    shown = {"posts/room.md": "kept", "how_to/a.md": "there", "posts/b.md": "bare"}
+    config, files = made_site(["kept", "gone", "there", "report"], shown)
     page = Page("A post", files.get_file_from_path("posts/room.md"), config)
     page.meta = {"moved": {"section": ["figure-room-drawn"]}}
     page.meta["moved"] = numbering.moved(page)

@@ -337,7 +337,7 @@ def regimes(results):
             ),
             f"{HOPPER_PAGE}: , and behind in none: the host launches": {
                 gain.word for gain in best[AS_CALLED].values()
-            }.isdisjoint({"behind", None}),
+            }.isdisjoint({"behind", ""}),
         }
         if hot
         else {},

@@ -376,7 +376,7 @@ def _verdict(gains: Sequence[Gain]) -> str:
     return f"{verdicts.count('ahead')} ahead, {verdicts.count('behind')} behind"
 
 
-FOUND = {"ahead": "var(--am-good)", "behind": "var(--am-warn)", None: MUTED}  # the rest is hollow
+FOUND = {"ahead": "var(--am-good)", "behind": "var(--am-warn)", "": MUTED}  # the rest is hollow
 
 
 def player(

@@ -42,13 +42,14 @@ class Stop:
 def context(page: Page, config: MkDocsConfig, nav: Navigation) -> dict[str, Any]:
     """What the theme's templates show beside a page's own text."""
     text = is_read(page)
+    how_to = page.file.src_uri.startswith("how_to/")  # its room has more than it shows
     data = Path(config.docs_dir) / "data"
     return {
         "minutes": minutes(page.content or "") if text else None,
         "all_minutes": minutes(page.content or "", folded=True) if text else None,
         "pace": (WORDS_A_MINUTE, CODE_LINES_A_MINUTE),
         "road": road(page, nav),
-        "measured": last_measured(data, page.file.name) if text else None,
+        "measured": last_measured(data, room_of(page)) if text and not how_to else None,
         "unmeasured": unmeasured.WORDS if text and _waits(data, room_of(page)) else None,
         "markdown": page.file.src_uri if export.is_text(page) else None,
         "card": export.card_path(page),

@@ -8,7 +8,7 @@ import numbers
 
 import torch
 
-from snippets.flash_attention.kernel import flash_attention
+from snippets.flash_attention.kernel import _option_refusals, flash_attention
 from snippets.hopper_attention.kernel import hopper_attention
 
 from .kernel import _refusals, flash_backward
@@ -51,6 +51,8 @@ def attention(
         TypeError, ValueError: what the launchers refuse. RuntimeError: a second derivative.
     """
     _check_launchers(forward, backward, deterministic)
+    for error in _option_refusals(scale, causal, align, return_lse):
+        raise error
     wanted = torch.is_grad_enabled() and any(
         isinstance(x, torch.Tensor) and x.requires_grad for x in (q, k, v)
     )

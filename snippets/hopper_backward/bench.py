@@ -103,7 +103,7 @@ def backward(lab):
 FILLED = "mbarrier.arrive(channels.dq.full.index(consumer), count=1)"
 ADD = "_reduce_add(sum_desc, [first + part, 0, 0], channels.dq.buffers.index(part))"
 START = "dq = _issue_dq(consumer, stage, channels, V)"
-ENDED = "dq, dv, _p = warpgroup_mma_wait(SUBS - 1, deps=[dq, dv, p])"
+ENDED = "dq, dv, _p = warpgroup_mma_wait(0 if DK_FIRST else 1, deps=[dq, dv, p])"
 WAITED_FOR = [(FILLED, f"{FILLED}\n    mbarrier.wait(channels.dq.empty.index(consumer), i & 1)")]
 IN_ROWS = [
     ("dq.reshape([4, 2, 8, PART // 8, 4, 2])", "dq.reshape([PART, 2, PART // 2])"),
@@ -111,16 +111,16 @@ IN_ROWS = [
     ("[D // 8, 4, 8, 4, 2, 2]", "[D // 32, BLOCK_M, 32]"),
     ("tl.permute(six, [1, 4, 2, 0, 3, 5])", "tl.permute(six, [1, 0, 2])"),
 ]
-DK_AT_ONCE = "if SUBS == 1:\n        dk = _issue_sum(ds, dk, channels.q, first)"
+DK_AT_ONCE = "if DK_FIRST:\n        dk = _issue_sum(ds, dk, channels.q, first + SUBS - 1)"
 DK_LATER = (
-    f"{START}\n    if SUBS > 1:\n        dk = _issue_sum(ds, dk, channels.q, first + SUBS - 1)"
+    f"{START}\n    if not DK_FIRST:\n        dk = _issue_sum(ds, dk, channels.q, first + SUBS - 1)"
 )
-OTHER_ORDER = [
-    (DK_AT_ONCE, DK_AT_ONCE.replace("== 1", "> 1").replace("first)", "first + SUBS - 1)")),
-    (DK_LATER, DK_LATER.replace("> 1", "== 1")),
-    (ENDED, ENDED.replace("SUBS - 1", "2 - SUBS")),
+OTHER_ORDER = [("SUBS == 1 and V.CAUSAL", "SUBS > 1 or not V.CAUSAL")]
+NO_DK = [
+    (DK_AT_ONCE, "pass"),
+    (DK_LATER, START),
+    (ENDED, ENDED.replace("0 if DK_FIRST else 1", "0")),
 ]
-NO_DK = [(DK_AT_ONCE, "pass"), (DK_LATER, START), (ENDED, ENDED.replace("SUBS - 1", "0"))]
 NO_EXP2 = [("return gl.exp2(st * prob.scale_log2", "return (st * prob.scale_log2")]
 NO_EXCHANGE = [("mbarrier.wait(channels.ds.full.index(stage.index), stage.phase)", "pass")]
 READ_LATE = [
@@ -132,7 +132,7 @@ READ_LATE = [
 ]
 NO_DQ = [
     (START, "pass"),
-    (ENDED, "dv, _p = warpgroup_mma_wait(SUBS - 1, deps=[dv, p])"),
+    (ENDED, "dv, _p = warpgroup_mma_wait(0 if DK_FIRST else 1, deps=[dv, p])"),
     (
         "mbarrier.wait(channels.dq.empty.index(consumer), i & 1 ^ 1)\n    channels.dq.buffers"
         ".index(consumer).reshape([2 * PART, PART // 2]).store(_as_registers(dq))",

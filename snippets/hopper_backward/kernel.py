@@ -413,15 +413,17 @@ def _step(
         channels.ds.buffers.index(mine + 1).store(dst)
         ds = gl.convert_layout(dst, operand)
     # --8<-- [start:share]
-    if SUBS == 1:  # the product for dK hides that dS is exchanged
-        dk = _issue_sum(ds, dk, channels.q, first)
+    # The product for dK hides that dS is exchanged, or that dQ is stored.
+    DK_FIRST: gl.constexpr = SUBS == 1 and V.CAUSAL
+    if DK_FIRST:
+        dk = _issue_sum(ds, dk, channels.q, first + SUBS - 1)
     fence_async_shared()
     mbarrier.arrive(channels.ds.full.index(stage.index), count=1)
     mbarrier.wait(channels.ds.full.index(stage.index), stage.phase)
     dq = _issue_dq(consumer, stage, channels, V)
-    if SUBS > 1:  # it hides that dQ is stored
+    if not DK_FIRST:
         dk = _issue_sum(ds, dk, channels.q, first + SUBS - 1)
-    dq, dv, _p = warpgroup_mma_wait(SUBS - 1, deps=[dq, dv, p])
+    dq, dv, _p = warpgroup_mma_wait(0 if DK_FIRST else 1, deps=[dq, dv, p])
     mbarrier.wait(channels.dq.empty.index(consumer), i & 1 ^ 1)
     channels.dq.buffers.index(consumer).reshape([2 * PART, PART // 2]).store(_as_registers(dq))
     fence_async_shared()

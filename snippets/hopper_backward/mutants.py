@@ -65,8 +65,8 @@ MUTANTS = [
     ),
     Mutant(
         "dK from dO",
-        "if SUBS == 1:\n        dk = _issue_sum(ds, dk, channels.q, first)",
-        "if SUBS == 1:\n        dk = _issue_sum(ds, dk, channels.do, first)",
+        "if DK_FIRST:\n        dk = _issue_sum(ds, dk, channels.q, first + SUBS - 1)",
+        "if DK_FIRST:\n        dk = _issue_sum(ds, dk, channels.do, first + SUBS - 1)",
         "dK is dSᵀ Q; here it is dSᵀ dO.",
     ),
     Mutant(
@@ -257,8 +257,8 @@ MUTANTS = [
     ),
     Mutant(
         "dQ read too early",
-        "dq, dv, _p = warpgroup_mma_wait(SUBS - 1, deps=[dq, dv, p])",
-        "dq, dv, _p = warpgroup_mma_wait(SUBS, deps=[dq, dv, p])",
+        "dq, dv, _p = warpgroup_mma_wait(0 if DK_FIRST else 1, deps=[dq, dv, p])",
+        "dq, dv, _p = warpgroup_mma_wait(1 if DK_FIRST else 2, deps=[dq, dv, p])",
         "Products end in order, and one more may be left than were started after dQ.",
     ),
     Mutant(

@@ -219,6 +219,8 @@ def test_gradients_are_refused_before_the_forward(monkeypatch):
         x.requires_grad_()
         with pytest.raises(ValueError, match=r"scale is 512\.0; allowed for gradients"):
             op.attention(q, k, v, scale=2.0**9)
+        with pytest.raises(TypeError, match=r"scale is tensor\(0\.5.*allowed: a number or None"):
+            op.attention(q, k, v, scale=torch.tensor(0.5, requires_grad=True))
         x.requires_grad_(False)
 
 

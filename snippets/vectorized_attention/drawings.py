@@ -18,7 +18,7 @@ from snippets._lab.draw.identity import identity
 from snippets._lab.draw.pictures import Picture, picture
 from snippets._lab.draw.rows import TIME, only, pick
 from snippets._lab.draw.timelines import Span, Timeline, time_arrow, timeline
-from snippets._lab.draw.units import binary, count, time
+from snippets._lab.draw.units import binary, count
 
 POST = "vectorized_attention"
 Q, K, V = (identity(name).color for name in ("q", "k", "v"))
@@ -78,8 +78,8 @@ def loads(results):
         sees="Wait three times instead of 2N + 1 times.",
         caption="Each load costs a latency before its first byte arrives, however much it brings. "
         f"Drawn for {KEYS} keys, not to scale. Measured with one query and {count(slow['N'])} "
-        f"keys: {count(many)} loads took {TIME.text(slow)}, {time(TIME(slow) / many)} each; three "
-        f"took {TIME.text(fast)}.",
+        f"keys: the loop with {count(many)} loads took {TIME.text(slow)}, its sums included; the "
+        f"kernel with three took {TIME.text(fast)}.",
         svg=svg(PHONE, over.y + over.down + 46, about, drawn),
         table=[
             {"loads": n, "N": r["N"], "time": TIME.text(r)} for n, r in ((many, slow), (3, fast))

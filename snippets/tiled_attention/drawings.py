@@ -258,7 +258,7 @@ def staircase():
 
     def kind(row, column):
         """Of a tile."""
-        return "skipped" if column > row else "masked" if column == row else "full"
+        return "skipped" if column > row else "cut" if column == row else "full"
 
     kinds = [kind(r, c) for r in range(tiles) for c in range(tiles)]
     tile = BLOCK * side
@@ -281,9 +281,9 @@ def staircase():
     ]
     for i, (name, color, percent, said) in enumerate(
         (
-            ("full", SCORES, STRONG, "no mask"),
-            ("masked", SCORES, 16, "compare"),
-            ("skipped", LINES, 14, "no loop"),
+            ("full", SCORES, STRONG, "all visible"),
+            ("cut", SCORES, 16, "partly hidden"),
+            ("skipped", LINES, 14, "not visited"),
         )
     ):
         y = grid.y + 22 + i * 62
@@ -294,13 +294,12 @@ def staircase():
         ]
     about = (
         f"A square of {tiles} by {tiles} tiles. {kinds.count('full')} tiles below the diagonal are "
-        f"full, {kinds.count('masked')} on it are masked, {kinds.count('skipped')} above it are "
-        "skipped."
+        f"full, {kinds.count('cut')} on it are cut, {kinds.count('skipped')} above it are skipped."
     )
     return Picture(
         sees="Only the diagonal needs a mask.",
         caption="With a causal mask a query sees the keys up to its own. Tiles above the diagonal "
-        "are never visited, tiles below it are computed like any other, and only those that the "
-        "diagonal crosses compare each key with its query.",
+        "are never visited, and in those below it the mask hides nothing. This kernel compares "
+        "each key with its query in every tile that it visits.",
         svg=svg(PHONE, grid.y + grid.down + 8, about, drawn),
     )

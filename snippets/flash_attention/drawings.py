@@ -18,7 +18,7 @@ from snippets._lab.draw.identity import identity, oklch
 from snippets._lab.draw.pictures import Picture, picture
 from snippets._lab.draw.rows import ceiling, only, rate
 from snippets._lab.draw.timelines import Span, Timeline, time_arrow, timeline
-from snippets._lab.draw.units import count, decimals, flops, percent, ratio
+from snippets._lab.draw.units import count, decimals, flops, many, percent, ratio
 
 POST = "flash_attention"
 K, V, SCORES, WEIGHTS, OUTPUT = (
@@ -75,10 +75,8 @@ def units(results):
     if result is None:
         return None
     longest = max(r["N"] for r in result.rows)
-    slow, fast = (
-        rate(only(result.rows, implementation=name, N=longest))
-        for name in ("tiled_attention", POST)
-    )
+    rows = [only(result.rows, implementation=name, N=longest) for name in ("tiled_attention", POST)]
+    slow, fast = map(rate, rows)
     cores, tensor = ceiling(result, "fma_float32"), ceiling(result, "matmul_float16")
     wide = 190
     small = wide * math.sqrt(cores / tensor)
@@ -118,7 +116,8 @@ def units(results):
         sees=f"The tensor cores can do {ratio(tensor / cores)} as much.",
         caption="Each square's area is what the unit reached in our own measurement, of all "
         "multiprocessors together (float16 products on the tensor cores). The strong part is what "
-        f"a kernel reaches of it, at D 64 and N {count(longest)}.",
+        f"a kernel reaches of it, in {rows[0]['dtype']} with {many(rows[0]['heads'], 'head')}, "
+        f"D {rows[0]['D']} and N {count(longest)}.",
         svg=svg(PHONE, floor + 42, about, drawn),
         table=[
             {"unit": unit_, "can do": flops(can), "kernel": kernel, "does": flops(does)}

@@ -447,7 +447,8 @@ def decode_attention(
 
     Args:
         q: [B, H, M, D], M of 1 to 64 new tokens, whose keys are the last M of their sequence;
-            float16, bfloat16 or float32; D at most 256. Any strides.
+            float16, bfloat16 or float32; D at most 256. Any strides; but D - 1 steps from column to
+            column, here and in the caches, must stay below 2^31, as they are counted in 32 bits.
         k_cache, v_cache: [B, Hkv, N, D], H a multiple of Hkv; with a page_table [pages, Hkv, page,
             D], a page being a power of two of keys. Any strides. In q's dtype, or in
             float8_e4m3fn with scales on a GPU of compute capability 8.9 or later: then an even D,

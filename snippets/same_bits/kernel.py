@@ -235,7 +235,8 @@ def same_bits(
         k_cache, v_cache: [B, Hkv, N, D] in q's dtype, H a multiple of Hkv; with a page_table
             [pages, Hkv, keys of a page, D].
         cache_seqlens: int32 [B], keys of each sequence, the M newest among them; None: all N.
-        page_table: int32 [B, pages of a sequence]; what lies past a length is not read.
+        page_table: int32 [B, pages of a sequence]; what lies past a length is not read. The numbers
+            in it are on the GPU and not checked: one that is no page reads outside the cache.
         causal: query m sees the keys up to m + length - M; those without any get zeros.
         scale: factor on the scores; 1/√D if None.
         split: True shares the chunks of a row among programs, False gives them all to one; None

@@ -131,20 +131,20 @@ def packed():
         last = (start + length) // BLOCK + index + 1
         for tile in range(first, last):
             rows = max(min(BLOCK, length - (tile - first) * BLOCK), 0)
-            said = f"{rows} row{'s' * (rows != 1)}" if rows else "leaves"
+            said = f"{rows} row{'s' * (rows != 1)}" if rows else "exits"
             color, strength = (colors[index], PALE) if rows else (MUTED, 8)
             left = x + number * pitch
             drawn.append(labeled(left, y, pitch - 3, 26, color, said, 10.5, strength))
             number += 1
     left = x + number * pitch
-    drawn.append(labeled(left, y, pitch - 3, 26, MUTED, "leaves", 10.5, 8))
+    drawn.append(labeled(left, y, pitch - 3, 26, MUTED, "exits", 10.5, 8))
     formula = "; ".join(
         f"{start} // {BLOCK} + {i} = {start // BLOCK + i}" for i, start in enumerate(starts)
     )
     drawn.append(words(x, y + 46, f"first tiles: {formula}", 11, anchor="start", color=MUTED))
     about = (
         f"Rows of sequences of {', '.join(map(str, LENGTHS))}; below the programs, each with the "
-        "rows of one sequence; the last has none and leaves."
+        "rows of one sequence; the last has none and exits."
     )
     return Picture(
         sees="A tile never holds rows of two sequences, and nobody counted tiles on the host.",

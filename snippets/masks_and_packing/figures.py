@@ -134,6 +134,10 @@ def prices(results):
         return [gain for x in options for gain in beside[other].where(option=x).values()]
 
     gradient = Comparison(rows, f"{OURS}, its gradient too", [OURS], ("D", "option", "part"))[OURS]
+    sinks = {
+        case.D: 1 / gain
+        for case, gain in beside[PLAIN].where(option="sinks", part="backward").items()
+    }
     return Figure(
         finding=f"Packed, the kernels keep {between(against(PLAIN, 'packed'))} of the plain "
         "kernels' speed.",
@@ -156,17 +160,26 @@ def prices(results):
             columns=2,
         ),
         numbers={
-            **{name.replace(" ", "_"): between(against(PLAIN, name)) for name in names},
-            "flex_packed": between(against(FLEX, *PACKS)),
+            **{
+                f"{name.replace(' ', '_')}_{part}": between(
+                    beside[PLAIN].where(option=name, part=part).values()
+                )
+                for name in names
+                for part in PARTS
+            },
+            **{f"sinks_{D}": ratio(longer) for D, longer in sinks.items()},
+            **{
+                f"flex_{name.replace(' ', '_')}": between(against(FLEX, name))
+                for name in names
+                if against(FLEX, name)
+            },
             "fa4_packed": between(against(FA4, *PACKS)),
-            "flex_soft_cap": between(against(FLEX, "soft cap")),
-            "flex_bias": between(against(FLEX, "bias")),
             "varlen": between(against(VARLEN, "packed")),
             "varlen_long": between(against(VARLEN, "one long")),
             "gradient": between([1 / gain for gain in gradient.values()], ratio),
         },
         claims={
-            f"{PAGE}: a sink costs the forward nothing": min(
+            f"{PAGE}: A sink costs the forward nothing": min(
                 gain
                 for case, gain in beside[PLAIN].items()
                 if (case.option, case.part) == ("sinks", "forward")

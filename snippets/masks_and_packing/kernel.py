@@ -31,7 +31,8 @@ LOG2_E = tl.constexpr(1.4426950408889634)  # exp(x) = 2^(x · log2(e)), and a GP
 # and whether one warp loads while the others compute.
 Tile = namedtuple("Tile", "BLOCK_M BLOCK_N num_warps num_stages warp_specialize", defaults=[False])
 # Architecture → largest D that a tile is for → the tile; or two: for a loop without a branch, and
-# for one with. Those of flash_attention: on sm_90 the fastest on an H200, elsewhere they fit.
+# for one with. Those of flash_attention: for D 64 and 128 on sm_90 the fastest that we timed on an
+# H200, elsewhere they fit.
 HOPPER_128 = Tile(128, 128, 4, 2, warp_specialize=True), Tile(64, 64, 4, 3)
 TILE_CONFIGS = {
     "sm_75": {64: Tile(64, 32, 8, 1), 128: Tile(32, 32, 8, 1)},  # float16, on no tensor core
@@ -320,7 +321,9 @@ def masks_and_packing(
         softcap: a positive number.
         bias: [B or 1, H or 1, M or 1, N], of q's dtype or float32; its N columns lie side by side.
         cu_seqlens_q, cu_seqlens_k: [sequences + 1], int32, from 0 and never falling: the first row
-            of each sequence, and the end of the last. Rows beyond get zeros.
+            of each sequence, and the end of the last. Rows beyond get zeros. What they hold is on
+            the GPU and not checked: if it is anything else, the result is undefined, but nothing
+            outside the tensors is read or written.
         return_lse: also return the natural logarithm of the sum of exp(score), the sink included.
 
     Returns:

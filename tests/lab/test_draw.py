@@ -147,7 +147,7 @@ def test_a_comparison_knows_where_it_stands():
     assert dict(sdpa.where(N=64)) == {(64,): 2.0}
     assert sdpa.verdicts() == "ahead in 1 of 2 cases, behind in 1"
     once = Comparison([{**r, "runs": [1]} for r in ROWS], "tiled_attention")["torch:sdpa"]
-    assert once.verdicts() == "no verdict, from fewer than three runs"
+    assert once.verdicts() == "no verdict: fewer than three runs"
     assert compared.ms("torch:sdpa", compared.case(64)) == 2.0
     assert compared.ms("torch:cudnn", (128,)) is None
     assert tables.case(sdpa.best) == "N 64"

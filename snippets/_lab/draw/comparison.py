@@ -45,7 +45,7 @@ class Against(dict[Any, Gain]):
         """How often it is ahead and behind: "ahead in 9 of 12 cases, behind in 1"."""
         words = [gain.word for gain in self.values()]
         if not any(words):
-            return "no verdict, from fewer than three runs"
+            return "no verdict: fewer than three runs"
         ahead, behind = words.count("ahead"), words.count("behind")
         return f"ahead in {ahead} of {len(self)} cases, behind in {behind}"
 

@@ -175,3 +175,12 @@ def test_an_answer_shows_why_and_the_keyboard_leads_there(searched):
     ask(searched, "tensor")
     searched.keyboard.press("Escape")
     searched.locator("#__search:not(:checked)").wait_for(state="attached")
+
+
+def test_a_keyboard_that_leaves_the_search_closes_it(searched):
+    ask(searched, "tensor cores")
+    searched.keyboard.press("Tab")
+    assert searched.locator("#__search:checked").count(), "its results belong to it"
+    searched.locator("#am-hits a").last.focus()
+    searched.keyboard.press("Tab")
+    searched.locator("#__search:not(:checked)").wait_for(state="attached")

@@ -26,7 +26,7 @@ export function wordsOf(text) {
 
 const EMPTY = new Set(wordsOf(`
   a an and any are as at be but by can do does for from get give got has have how i if in into is it its me my
-  need not of on or per should so than that the then there this to too use was we what when where which why will
+  need not of on or per should so than that the then there this to too use vs was we what when where which why will
   with you your`));
 /* What people type, and what pages say. */
 const SAID = {

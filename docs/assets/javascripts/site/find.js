@@ -26,6 +26,10 @@ shown.addEventListener("change", () => {
   if (shown.checked) box.focus();
   else box.blur();
 });
+/* Tab leads out of the box and its results: then nothing lies over the page any more. */
+box.closest(".md-search").addEventListener("focusout", ({ currentTarget, relatedTarget }) => {
+  if (shown.checked && relatedTarget && !currentTarget.contains(relatedTarget)) show(false);
+});
 addEventListener("keydown", (event) => {
   if (event.key === "Escape" && shown.checked) show(false);
   const free = !event.ctrlKey && !event.metaKey && !event.altKey && !event.target.closest?.(TYPING);

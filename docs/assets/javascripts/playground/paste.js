@@ -62,7 +62,8 @@ export function pasted(id, loads) {
     says({ says, results }) {
       const limit = results.some(({ error }) => error?.kind === "limit");
       const wrong = results.some(({ right }) => !right);
-      return `${limit ? "This page cannot judge it. " : ""}${says} ${subject.note}${wrong && !limit ? "See below how it was launched." : ""}`;
+      const ended = /[.?!]$/.test(says) ? says : `${says}.`; // an error's message has no period of its own
+      return `${limit ? "This page cannot judge it. " : ""}${ended} ${subject.note}${wrong && !limit ? "See below how it was launched." : ""}`;
     },
   };
   return subject;

@@ -52,6 +52,7 @@ def kernels(results):
         f"{verdicts['does not fit']} do not fit; {verdicts['refused']} calls are refused by their "
         "launcher.",
         caption="Each kernel as the compiler made it for a card. Nothing ran.",
+        numbers={"launchers": len({row["launcher"] for row in every})},
         table=[{name: row[name] for name in STATIC} for row in shown[first.target]],
         widget="\n".join(
             [

@@ -303,7 +303,7 @@ def test_a_card_shows_its_own_kernels(opened):
     assert page.locator(".am-figure .am-finding").first.inner_text().startswith("T4: ")
     assert re.search(r"GB of memory\s+16\b", box.locator(".am-cards-facts").inner_text())
     fits = sum(row["verdict"] == "fits" for row in rows)
-    assert f"; {fits} fits, " in box.locator(".am-rows-summary").inner_text()
+    assert f"; {fits} fit, " in box.locator(".am-rows-summary").inner_text()
 
 
 def test_programs_at_once_are_said_and_drawn(opened):

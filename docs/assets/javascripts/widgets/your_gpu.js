@@ -9,6 +9,10 @@ const CARD = "gpu-card"; // the card's parameter in the address
 const FILTERS = ["launcher", "dtype", "verdict"];
 const BESIDE = { "at once": ["limit", " by "], verdict: ["reason", " "] }; // said in the same cell
 const HIDDEN = ["limit", "reason"];
+const ONE = { refused: "is refused" };
+const MANY = {
+  fits: "fit", spills: "spill", "does not fit": "do not fit", "does not compile": "do not compile", refused: "are refused",
+};
 
 function checked(data) {
   const strings = (list) => Array.isArray(list) && list.length && list.every((x) => typeof x === "string");
@@ -40,11 +44,15 @@ function build(box, data) {
     return cellOf(name, make("strong", { textContent: value }), { className, beside });
   }
 
+  /* "76 fit, 1 spills". */
+  function counted(rows) {
+    const count = (verdict) => rows.filter((row) => valueOf(row, "verdict") === verdict).length;
+    return verdicts.filter(count).map((verdict) => `${count(verdict)} ${(count(verdict) === 1 ? ONE : MANY)[verdict] ?? verdict}`).join(", ");
+  }
+
   function summaryOf(rows, all) {
     if (!rows.length) return `${card.name}: nothing has all of these. Widen one of the filters.`;
-    const count = (verdict) => rows.filter((row) => valueOf(row, "verdict") === verdict).length;
-    const counted = verdicts.filter(count).map((verdict) => `${count(verdict)} ${verdict}`).join(", ");
-    return `${card.name}: ${rows.length} of ${all.length} kernels and refusals; ${counted}.`;
+    return `${card.name}: ${rows.length} of ${all.length} kernels and refused calls; ${counted(rows)}.`;
   }
 
   const table = filterTable({
@@ -78,10 +86,10 @@ function build(box, data) {
     });
     choice.append(make("label", {}, input, make("span", { textContent: other.name })));
   }
-  // The figure's title is of all cards until the reader has chosen one.
+  // The figure's title is of all cards until the reader has chosen one; then of all that one has, whatever the filters.
   const finding = box.closest(".am-figure")?.querySelector(".am-finding");
   function title() {
-    if (finding) finding.textContent = summaryOf(kernels[card.target], kernels[card.target]);
+    if (finding) finding.textContent = `${card.name}: ${counted(kernels[card.target])}, of ${kernels[card.target].length} kernels and calls.`;
   }
 
   box.replaceChildren(choice, facts, ...table.elements);

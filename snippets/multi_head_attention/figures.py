@@ -261,7 +261,7 @@ def masks(results):
         [r[given]["difference"] for r in rows.values() if r[given].get("difference", 0) > RIGHT]
         for given in ("given_bool", "given_float")
     )
-    exception = "gives NaN, except with `need_weights=False` in training mode"
+    exception = "gives NaN, except with `need_weights=False` where its fast path doesn't run"
     return Figure(
         finding=f"A query that sees no key: `nn.MultiheadAttention` {exception}. The others give "
         "zeros.",

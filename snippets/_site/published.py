@@ -20,6 +20,7 @@ NAMES = (
     "backward.py",
     "one_pass.py",
     "ring.py",
+    "cache.py",
     "exercise.py",
     "in_transformers.py",
 )

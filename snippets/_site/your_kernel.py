@@ -124,20 +124,20 @@ FEATURES = {
 PLACE = "<!-- popular kernels -->"
 # What people ask for, by its name.
 POPULAR = {
-    "Llama 3, Qwen 3, Mistral: prefill": "causal grouped",
+    "Llama 3, Qwen 3: prefill": "causal grouped",
     "the same, all tensors contiguous": "causal grouped contiguous",
     "the shortest: causal, contiguous": "causal contiguous",
-    "gpt-oss: window and sinks": "causal window sinks grouped D=64",
-    "Gemma 2: window and soft cap": "causal window softcap grouped D=256",
+    "gpt-oss, windowed layers: window and sinks": "causal window sinks grouped D=64",
+    "Gemma 2 9B, windowed layers: window and soft cap": "causal window softcap grouped D=256",
     "GPT-2: causal, one head of keys each": "causal D=64",
     "encoders, diffusion: no mask": "D=64",
-    "T5, ALiBi: a bias": "bias D=64",
+    "T5 encoder: a bias": "bias D=64",
     "training: causal": "causal grouped backward",
     "training: packed sequences": "causal packed grouped backward",
     "ring attention: causal, with logsumexp": "causal lse",
     "Llama 3, Qwen 3: decoding": "decode grouped",
     "the same, from a paged cache": "decode grouped paged",
-    "gpt-oss: decoding": "decode window sinks grouped paged D=64",
+    "gpt-oss, windowed layers: decoding": "decode window sinks grouped paged D=64",
     "decoding from a float8 cache": "decode grouped paged float8",
     "decoding, same bits in every batch": "decode grouped paged same_bits",
 }

@@ -87,9 +87,10 @@ function build(box, data) {
       `D=${choice.D}`, `GPU=${choice.gpu}`].join(" ");
     command.parentElement.hidden = Boolean(both);
     curl.textContent = `curl -O ${address}`;
+    const which = exact ? "" : " the nearest";
     links.replaceChildren(
-      make("a", { className: "am-copy", href: address, textContent: "Copy" }), " · ",
-      make("a", { href: address, download: `${file.name}.py`, textContent: "Download" }), " · ",
+      make("a", { className: "am-copy", href: address, textContent: `Copy${which}` }), " · ",
+      make("a", { href: address, download: `${file.name}.py`, textContent: `Download${which}` }), " · ",
       make("a", { href: location.href, textContent: "Link to this choice" }),
     );
     list(new URL(`${file.name}.json`, base).href);

@@ -368,9 +368,8 @@ def order(results):
         numbers={
             "ahead": sum(gain.word == "ahead" for gain in faster.values()),
             "cases": len(faster),
-        },
-        claims={
-            f"{PAGE}: and behind in none": all(g.word != "behind" for g in faster.values()),
+            "most": percent(faster[best] - 1),
+            "least": percent(1 - min(faster.values())),
         },
     )
 

@@ -137,6 +137,40 @@ def modeled(steps, later):
 
 
 @picture
+def shares():
+    """Which program adds to which tile of dQ in which of its steps."""
+    side, left, top = 44, 96, 62
+    grid = Grid(left, top, TILES, TILES, side, side, 2)
+    drawn = [
+        cells(grid, lambda row, column: (OUTPUT, PALE + 16 * row)),
+        numbers(grid, lambda row, column: str(row + 1), 13),
+        words(left, 14, "tiles of 128 keys: a program each", 11, anchor="start"),
+        words(8, top + 14, "tile of dQ", 11, anchor="start"),
+    ]
+    for j in range(TILES):
+        x = grid.middle(0, j)[0]
+        drawn.append(box(x - side / 2, 24, side - 2, 20, K, STRONG))
+        drawn.append(words(x, 38, str(j), 11))
+        drawn.append(words(left - 12, grid.middle(j, 0)[1] + 4, str(j), 10.5, color=MUTED))
+    y = top + grid.down
+    drawn.append(bracket(left, y + 6, grid.across, "all add to the same rows"))
+    about = (
+        "A square of tiles, dQ down and keys across. The number in a cell is the step in which the "
+        "program of that column adds to the tile of that row: all begin with the first row."
+    )
+    return Picture(
+        sees="Every program adds to every tile of dQ. The adding is done next to L2, and no "
+        "program reads the sum.",
+        caption="The number is the step in which a program gets to that tile, without a mask. "
+        "Programs that run together add to the same rows at about the same time, in no fixed "
+        "order.",
+        svg=svg(PHONE, y + 34, about, drawn),
+    )
+
+
+HEADS, TILES_OF_HEAD, MULTIPROCESSORS = 3, 6, 9  # in the drawing of the two orders
+
+
 def time():
     """A model of two steps: who does what when."""
     lanes = ("consumer 0", "consumer 1", "tensor cores", "writer")
@@ -181,40 +215,6 @@ def time():
 
 
 @picture
-def shares():
-    """Which program adds to which tile of dQ in which of its steps."""
-    side, left, top = 44, 96, 62
-    grid = Grid(left, top, TILES, TILES, side, side, 2)
-    drawn = [
-        cells(grid, lambda row, column: (OUTPUT, PALE + 16 * row)),
-        numbers(grid, lambda row, column: str(row + 1), 13),
-        words(left, 14, "tiles of 128 keys: a program each", 11, anchor="start"),
-        words(8, top + 14, "tile of dQ", 11, anchor="start"),
-    ]
-    for j in range(TILES):
-        x = grid.middle(0, j)[0]
-        drawn.append(box(x - side / 2, 24, side - 2, 20, K, STRONG))
-        drawn.append(words(x, 38, str(j), 11))
-        drawn.append(words(left - 12, grid.middle(j, 0)[1] + 4, str(j), 10.5, color=MUTED))
-    y = top + grid.down
-    drawn.append(bracket(left, y + 6, grid.across, "all add to the same rows"))
-    about = (
-        "A square of tiles, dQ down and keys across. The number in a cell is the step in which the "
-        "program of that column adds to the tile of that row: all begin with the first row."
-    )
-    return Picture(
-        sees="Every program adds to every tile of dQ. The adding is done next to L2, and no "
-        "program reads the sum.",
-        caption="The number is the step in which a program gets to that tile, without a mask. "
-        "Programs that run together add to the same rows at about the same time, in no fixed "
-        "order.",
-        svg=svg(PHONE, y + 34, about, drawn),
-    )
-
-
-HEADS, TILES_OF_HEAD, MULTIPROCESSORS = 3, 6, 9  # in the drawing of the two orders
-
-
 def started(order):
     """(multiprocessor, start, end, head) of programs: each goes to where one ends first."""
     free = [0] * MULTIPROCESSORS

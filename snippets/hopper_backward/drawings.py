@@ -159,8 +159,7 @@ def shares():
         "program of that column adds to the tile of that row: all begin with the first row."
     )
     return Picture(
-        sees="Every program adds to every tile of dQ. The adding is done next to L2, and no "
-        "program reads the sum.",
+        sees="Every program adds to every tile of dQ, and no program reads the sum.",
         caption="The number is the step in which a program gets to that tile, without a mask. "
         "Programs that run together add to the same rows at about the same time, in no fixed "
         "order.",
@@ -168,9 +167,7 @@ def shares():
     )
 
 
-HEADS, TILES_OF_HEAD, MULTIPROCESSORS = 3, 6, 9  # in the drawing of the two orders
-
-
+@picture
 def time():
     """A model of two steps: who does what when."""
     lanes = ("consumer 0", "consumer 1", "tensor cores", "writer")
@@ -214,7 +211,9 @@ def time():
     )
 
 
-@picture
+HEADS, TILES_OF_HEAD, MULTIPROCESSORS = 3, 6, 9  # in the drawing of the two orders
+
+
 def started(order):
     """(multiprocessor, start, end, head) of programs: each goes to where one ends first."""
     free = [0] * MULTIPROCESSORS

@@ -205,6 +205,15 @@ x + tl.max_contiguous(tl.multiple_of(offs, 16), 16)  tl.advance(x_ptr, (1,))  x[
 x[:, None, None].reshape(16)  x[None, :, :].reshape(16)  x[0:4]  x[n]  x[:, :, None]
 tl.sum(n[None])  [a * 2 for a in (x, y)][1]  [a for a in x]  x.to("float32")
 x.to(tl.float16, fp_downcast_rounding="up")  i.to(tl.float32, fp_downcast_rounding="rtne")
+tl.arange(0, 12)  tl.arange(4, 4)  tl.arange(0, n)  tl.dot(x, y)  tl.sum(x, axes=0)  max(x)  ~x
+tl.load(x_ptr + offs, other=0.0)  tl.load(x_ptr, mask=offs < n)  tl.load(offs + x_ptr)  x & 1
+x_ptr + x_ptr  x_ptr * 2  x_ptr + 0.5  x_ptr + s  x if n > 3 else 0.0  x * (lambda a: a)  {}
+x * * y  +x  x.reshape(3)  x.T  tl.trans(x)  tl.broadcast_to(x, [4])  x * tl.program_id(3)
+x * tl.program_id(axis=0)  tl.full([16], float("-info"), tl.float32)  x.cast(tl.float16)
+tl.cast(i, tl.float32)  tl.where(x != y, x, -float("inf"))  tl.sum(tl.expand_dims(x, 1) * t, 0)
+tl.sum(x.expand_dims(1) * t, 0)  tl.sum(tl.permute(t, (1, 0)), 1)  tl.sum(tl.dot(t, t, x), 1)
+tl.sum(tl.dot(t.to(tl.float16), t), 1)  tl.sum(tl.dot(t.to(tl.int32), t.to(tl.int32)), 1)
+tl.sum(tl.dot(t, t, t, out_dtype=tl.float16), 1)
 math.exp(10 ** 30)  float(())  (x * 0.0 + 1.00048828125).to(tl.float16)
 (x * 0.0 - 1.00146484375).to(tl.float16)
 _read(Rows(x_ptr), 16)  _read(Rows(x_ptr, 3), BLOCK)  _read(Rows(step=n, ptr=x_ptr), count=16)
@@ -322,6 +331,13 @@ add(whole_ptr, 1, scope="cta")""",
     "rows = Rows(x_ptr, 2)\n" + _STORE: """
 _read(rows, 16)  tl.zeros([rows.step], tl.float32)  x if rows.step == 2 else y  rows.columns""",
     _DESC + "{}": "d.store([0, 0], 1.0)  d.store([0, 0], x)",
+    "for k in {}:\n    x += 1.0\n" + _STORE.format("x"): """
+range(1.5)  offs  tl.static_range(n)  tl.range(0, n, 1)  tl.range(0, n, num_stages=2)""",
+    "{}\n" + _STORE.format("x"): """
+import math  a, = x  assert n > 3  tl.static_assert(BLOCK == 3)  return  x + y  x @= y""",
+    "if {}:\n    x = y\n" + _STORE.format("x"): "offs > 3  1 < n < 3  n == 1.5  out_ptr",
+    "tl.store({})": """
+out_ptr, x, mask=offs < n  out_ptr + offs, x, mask=offs  out_ptr + offs, x[None, :]""",
 }
 # Lines that store by themselves.
 LINES = [
@@ -366,6 +382,16 @@ tl.store(out_ptr + offs, state.m + tl.log(state.l))""",
     "a, b, c = Rows(x, y)\n" + _STORE.format("a"),
     "T: tl.constexpr = State(BLOCK)\n" + _STORE.format("tl.full([T.m], T.l, tl.float32)"),
     "rows = Rows(x, None)\nif rows.step is None:\n    " + _STORE.format("rows.ptr"),
+    "while True:\n    x += 1.0\n" + _STORE.format("x"),
+    "if n > 3:\n    return\n" + _STORE.format("x"),
+    "if n > 3:\n    z = x\nelse:\n    z = i\n" + _STORE.format("z"),
+    "if n > 3:\n    z = x\n" + _STORE.format("z"),
+    "for k in range(3):\n    break\n" + _STORE.format("x"),
+    "for k in range(n)\n    x += 1.0\n" + _STORE.format("x"),
+    "try:\n    x += 1.0\nfinally:\n    x += 1.0\n" + _STORE.format("x"),
+    "def f(a):\n    return a\n" + _STORE.format("x"),
+    _STORE.format("x") + "\n  x = y",
+    _STORE.format("x") + "\nreturn x",
     'tl.store(out_ptr + offs, x, cache_modifier=".ca")',
     'tl.static_assert(BLOCK == 16, f"{BLOCK} and {BLOCK * 2}")\n' + _NOTHING,
     'tl.static_print(f"{n}")\n' + _NOTHING,

@@ -75,6 +75,10 @@ def test_the_swizzle_keeps_every_chunk_and_leaves_no_conflict(chunk):
     assert hopper.conflicts(chunk, True) == 1
 
 
+def test_the_drawn_registers_are_those_of_the_kernel():
+    assert hopper.GIVEN == kernel.REGISTERS
+
+
 def test_the_ring_follows_the_kernels_own_rule():
     variant = kernel.Variant(CONSUMERS=2, STAGES=hopper.STAGES)
     stage_of = gluon.Program(Path(kernel.__file__).read_text("utf-8"), 0, 1).names["_stage"]

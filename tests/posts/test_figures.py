@@ -1,5 +1,6 @@
 """What a chart draws under a name comes from rows of that name, in all rooms and all results."""
 
+import collections
 import functools
 import re
 from dataclasses import replace
@@ -115,3 +116,79 @@ def test_figures_are_drawn_where_a_second_gpu_was_measured(room, name):
     files = fragment(room, name, figure_functions(room)[name], reference_first(results + more))
     for file, text in files.items():
         assert not re.search(r"\b(nan|None|inf)\b", text), file
+
+
+# Figure → how many of its claims other times do not turn: they speak of the cases, of what was
+# compiled, of errors and of bytes.
+NOT_OF_TIMES = {
+    "attention_memory/intensity": 4,
+    "attention_weights/forward": 1,
+    "basic_attention/forward": 2,
+    "coalescing/strides": 2,
+    "composed_attention/forward": 1,
+    "hopper_attention/timeline": 2,
+    "latency_hiding/latency": 1,
+    "masks_and_packing/windows": 1,
+    "multi_head_attention/head_dim": 7,
+    "multi_head_attention/layer_time": 2,
+    "scoreboard/kernels": 2,
+    "scoreboard/regimes": 2,
+    "scoreboard/training": 1,
+    "tiled_attention/axes": 2,
+    "tiled_attention/tiles": 2,
+    "vectorized_attention/forward": 4,
+    "vectorized_attention/remedies": 1,
+}
+
+
+def choices(results):
+    """Ways to choose rows that were timed: all of them, and those with one value of one field."""
+    found = collections.defaultdict(set)
+    for row in (row for result in results for row in result.rows if "ms_p50" in row):
+        for name, value in row.items():
+            if isinstance(value, str | int) and not name.startswith(("ms", "bytes", "flops")):
+                found[name].add(value)
+    several = {name: values for name, values in found.items() if 1 < len(values) <= 40}
+    return [{}, *({name: x} for name, values in several.items() for x in sorted(values, key=str))]
+
+
+def otherwise(result, chosen, factor):
+    """A result whose chosen rows took so many times as long."""
+
+    def changed(row):
+        if any(row.get(name) != value for name, value in chosen.items()):
+            return row
+        times = {name: x for name, x in row.items() if name.startswith("ms") and x is not None}
+        return row | {
+            name: [factor * ms for ms in x] if isinstance(x, list) else factor * x
+            for name, x in times.items()
+        }
+
+    return replace(result, rows=[changed(row) for row in result.rows])
+
+
+CLAIMING = [
+    (room, name)
+    for room in rooms()
+    for name, function in figure_functions(room).items()
+    if (room, name) in stored() and not hasattr(function, "from_all")
+    if any("ms_p50" in row for result in stored()[room, name] for row in result.rows)
+    if function(stored()[room, name]).claims
+]
+
+
+@pytest.mark.parametrize(("room", "name"), CLAIMING, ids=str)
+def test_other_times_turn_what_is_claimed_of_times(room, name):
+    function, results = figure_functions(room)[name], stored()[room, name]
+    now, turned = function(results).claims, set()
+    left = NOT_OF_TIMES.get(f"{room}/{name}", 0)
+    for chosen in choices(results):
+        for factor in (3.0, 1 / 3):
+            try:
+                other = function([otherwise(x, chosen, factor) for x in results]).claims
+            except (store.DataError, ValueError):  # some times no figure can be drawn of
+                continue
+            turned |= {claim for claim in now if other.get(claim) != now[claim]}
+        if len(now) - len(turned) <= left:
+            return
+    pytest.fail(f"no other times turn {sorted(now.keys() - turned)}")

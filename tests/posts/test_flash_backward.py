@@ -9,16 +9,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from snippets._lab.draw import tables
 from snippets._lab.judge.mutants import variant
 from snippets._lab.judge.oracle import NumericalMismatch, causal_mask, make_qkv
 from snippets._lab.probe.compiled import Compiler
 from snippets.flash_attention.kernel import flash_attention
-from snippets.flash_backward import bench, figures, kernel, one_pass, op
+from snippets.flash_backward import bench, kernel, one_pass, op
 from snippets.flash_backward.checks import assert_gradients, error_of_weights, forward
 from snippets.flash_backward.kernel import TILES, Tile, flash_backward
 from snippets.flash_backward.two_passes import two_passes
-from tests import made_up
 from tests.floors import some
 
 ON_GPU = torch.cuda.is_available()
@@ -491,22 +489,6 @@ def test_products_with_kept_queries_read_them_from_registers(monkeypatch):
             calls = re.findall(r"wgmma\.mma_async[^{]*\{[^}]*\}\s*,\s*(\{|%)", found.ptx)
             from_registers[keep] = calls.count("{")
     assert from_registers == {False: 4, True: 4 + 2 * 8}  # dQ: 64 keys; S and dP: 128 columns
-
-
-def test_the_figure_of_the_backward_compares_each_case_once():
-    times = {"flash_backward": 1.0, "torch:cudnn": 0.8, "torch:flash": 1.6}
-    rows = [
-        made_up.timed(ms, implementation=name, flops=1e9, dtype=dtype, D=D, causal=causal, N=N)
-        for dtype in ("bfloat16", "float16")
-        for name, ms in times.items()
-        for D, causal, N in itertools.product((64, 128), (False, True), bench.LENGTHS)
-    ]
-    rows.append({**rows[0], "implementation": "torch:flex", "error": "out of memory"})
-    drawn = figures.backward([made_up.result("flash_backward", "backward", rows)])
-    assert drawn.finding == "It does 0.80 of cuDNN's rate."
-    table = tables.drawn(drawn.plot)
-    assert len(table) == 4 * len(bench.LENGTHS)
-    assert "FlexAttention" not in str(table)
 
 
 def test_a_competitor_whose_gradients_are_others_is_refused():

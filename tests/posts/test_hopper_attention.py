@@ -738,3 +738,16 @@ def test_step_two_needs_the_registers_that_are_moved(case, machine_code):
 def test_machine_code_without_a_loop_is_refused():
     with pytest.raises(ValueError, match="no loop holds a tensor-core instruction"):
         loops("        /*0000*/                   HGMMA.64x128x16.F32 R24, gdesc[UR32], RZ ;\n")
+
+
+def test_every_rung_has_a_base_that_exists_and_the_way_up_is_in_order():
+    place = {rung: i for i, rung in enumerate(bench.RUNGS)}
+    first, *others = bench.RUNGS
+    assert not bench.RUNGS[first].base
+    for rung in others:
+        assert place[bench.RUNGS[rung].base] < place[rung]
+    way_up = [rung for rung in bench.RUNGS if bench.RUNGS[rung].way_up]
+    assert way_up[0] == first
+    steps = dict(zip(way_up[1:], way_up, strict=False))
+    steps["causal tiles in pairs"] = "softmax under the product"  # of two steps at once
+    assert {rung: bench.RUNGS[rung].base for rung in way_up[1:]} == steps

@@ -776,48 +776,6 @@ def test_one_gpu_is_no_ring():
         bench._ask(trials.leave)
 
 
-# What the page draws of several GPUs, from made-up rows with the fields that bench.py gives.
-
-
-def timed(ms, **case):
-    return made_up.timed(ms, **({"flops": 1e9, "ranks": 2, "N": 16_384, "causal": False} | case))
-
-
-FAST, SLOW = {trials.OURS: 1.0, trials.HOPPER: 1.9}, {trials.CUDNN: 2.0, trials.GATHER: 1.1}
-OTHERS = dict.fromkeys((figures.ULYSSES, figures.THEIRS, figures.TRITON, figures.ALONE), 3.0)
-# Figure → its rows, less what all of them have, and the numbers that its title tells of them.
-TOLD = {
-    "scaling": (
-        [{"ms": ms, "implementation": name} for name, ms in (FAST | SLOW | OTHERS).items()],
-        ["1.90×"],
-    ),
-    "overlap": (
-        [
-            {"ms": ms, "implementation": trials.OURS, "part": part, "bytes_sent": 1e8}
-            for part, ms in {"transfers only": 0.5, "compute only": 2.0, "both": 2.1}.items()
-        ],
-        ["500 µs", "2 ms", "2.1 ms"],
-    ),
-    "training": (
-        [
-            {"ms": ms, "implementation": name}
-            for name, ms in {trials.OURS: 1.25, trials.CUDNN: 2.0, trials.ALONE: 3.0}.items()
-        ],
-        ["80 %"],
-    ),
-}
-
-
-@pytest.mark.parametrize("name", TOLD)
-def test_the_titles_tell_the_numbers_of_the_rows(name):
-    rows, told = TOLD[name]
-    lengths = (16_384, 65_536) if name == "scaling" else (16_384,)
-    cases = [{"N": N, "causal": causal} for N in lengths for causal in (False, True)]
-    rows = [timed(**row | case) for row in rows for case in cases]
-    found = getattr(figures, name)([made_up.result("ring_attention", name, rows)]).finding
-    assert [number for number in told if number not in found] == []
-
-
 def test_the_simulator_knows_the_two_limits():
     wide = model.Ring(ranks=8, N=1 << 20, causal=False, link=1e15, rate=1e12)
     assert model.predicted(wide)["share"] == pytest.approx(1.0)

@@ -375,16 +375,6 @@ def test_nothing_jumps_and_the_light_map_stands_where_the_map_will(open_page, si
     assert whole.wrong == []
 
 
-def test_without_a_script_the_first_view_is_there_and_its_data_are_a_click_away(open_page, site):
-    page = open_page(java_script_enabled=False)
-    page.goto(site + POST)
-    light = page.locator(".am-map-light").first
-    assert light.locator(".am-map-tokens small").all_inner_texts().count("0.49") == 1
-    assert light.locator(".am-map-cells").bounding_box()["height"] > 100
-    for link in some(page.locator(".am-map").first.locator("a.am-map-source").all(), 2):
-        assert page.request.get(link.evaluate("a => a.href")).json()["tokens"]
-
-
 def test_the_front_page_loads_no_plotly_until_the_reader_comes(open_page, site):
     page = open_page()
     page.goto(site, wait_until="networkidle")

@@ -7,10 +7,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from snippets._site.browser import LAPTOP, PHONE, Server, see_everything
+from snippets._site.browser import LAPTOP, PHONE, Server
 from snippets._site.browser import addresses as addresses_of
 from tests.browser.browser import (
-    SUBPATH,
     away_and_back,
     measure_shift,
     plotly_is_loaded,
@@ -190,26 +189,3 @@ def test_figure_data_that_cannot_be_read_is_named(open_page, site, broken):
     message.wait_for()
     assert name in message.inner_text()
     assert ("404" if broken == "missing" else "JSON") in message.inner_text()
-
-
-def test_the_site_works_from_a_subpath(browser, site):
-    assert urlsplit(site).path == SUBPATH != "/"
-    page = browser.new_page(viewport=LAPTOP)
-    wrong = []
-    page.on("console", lambda m: m.type == "error" and wrong.append(m.text))
-    page.on("pageerror", lambda error: wrong.append(str(error)))
-    with page.expect_response(f"{site}sitemap.xml"):  # before, a link loads anew
-        page.goto(site)
-    page.evaluate("window.sameDocument = true")
-    link = page.locator(".md-nav--primary a.md-nav__link[href*='posts/']").last
-    title = page.title()
-    link.evaluate("link => link.click()")
-    page.wait_for_function(f"() => location.pathname.startsWith('{SUBPATH}posts/')")
-    page.wait_for_function("title => document.title !== title", arg=title)
-    assert page.evaluate("window.sameDocument"), "no instant navigation"
-    see_everything(page)
-    switch_scheme(page, "slate")
-    page.goto(site + "no/such/page/")
-    assert "no such page" in page.content()
-    assert all("404" in text for text in some(wrong)), "of the missing page, and of nothing else"
-    page.close()

@@ -112,11 +112,6 @@ def test_these_are_more_devices_than_there_are_strengths_of_marks():
     assert strength(len(NAMES)) == FAINTEST, "or a chart of many was never drawn"
 
 
-def test_a_device_lies_in_the_folder_of_its_name():
-    for result in measured():
-        assert result.folder == folder_name(result.label), result.label
-
-
 def test_no_device_has_another_ones_times():
     """What a second card measures differs in some digit: a copy is no measurement."""
     rows = defaultdict(dict)

@@ -30,7 +30,6 @@ from snippets.decode_attention.checks import (
     with_sinks,
 )
 from snippets.decode_attention.kernel import SPLIT_KEYS, cache_append, decode_attention, split_rule
-from tests import made_up
 from tests.floors import some
 from tests.refusals import assert_refused, each_refusal
 
@@ -967,22 +966,6 @@ def test_a_tile_says_how_many_programs_a_multiprocessor_gets():
 
 
 # What the calculator of the page is given.
-
-
-def test_the_calculator_offers_the_bandwidth_of_each_gpu():
-    pytest.importorskip("plotly")
-    from snippets.decode_attention import figures
-
-    rows = list(bench.tokens(Lab("interpreter")))
-    formula = made_up.result("decode_attention", "tokens", rows, place="interpreter")
-    case = {"implementation": "decode_attention", "dtype": "bfloat16", "batch": 64, "N": 8192}
-    measured = made_up.timed(0.25, flops=1e9, bytes_compulsory=6e8, **case)
-    gpu = made_up.result("decode_attention", "tokens", [measured])
-    without, with_one = (figures.tokens(results) for results in ([formula], [formula, gpu]))
-    assert without.extra_files["tokens_cases.json"]["measured"] == []
-    (device, per_second), *_ = with_one.extra_files["tokens_cases.json"]["measured"]
-    assert device == "Some GPU"
-    assert per_second == pytest.approx(6e8 / 0.25e-3)
 
 
 def test_a_step_reads_the_weights_once_and_every_cache():

@@ -515,38 +515,3 @@ def test_one_call_after_another_whatever_the_sizes_and_the_memory(room):
         wide = make_qkv(1, 2, N=70, D=96, dtype=torch.float16, device="cuda")
         for first in (0, 8, 1, 3, 16, 0):
             check(room, *(x[..., first : first + 64] for x in wide))
-
-
-@on_a_gpu
-def test_the_stream_of_now(room):
-    """A launch waits for what its own stream does, and for nothing else."""
-    launch = getattr(load(room, "kernel"), room)
-    q, k, v = make_qkv(1, 2, N=256, D=64, dtype=torch.float16, device="cuda")
-    want = launch(q, k, v)
-    torch.cuda.synchronize()
-    stream = torch.cuda.Stream()
-    with torch.cuda.stream(stream):
-        late = torch.zeros_like(q)
-        torch.cuda._sleep(20_000_000)
-        late.copy_(q)  # on this stream, some milliseconds from now
-        out = launch(late, k, v)
-    torch.cuda.synchronize()
-    assert torch.equal(out, want)
-
-
-@on_a_gpu
-def test_hooks_are_called_around_each_launch(room):
-    launch = getattr(load(room, "kernel"), room)
-    tensors = make_qkv(1, 2, N=256, D=64, dtype=torch.float16, device="cuda")
-    names = []
-
-    def hook(metadata):
-        names.append(metadata.get()["name"])
-
-    triton.knobs.runtime.launch_enter_hook.add(hook)
-    try:
-        for _ in range(3):
-            launch(*tensors)
-    finally:
-        triton.knobs.runtime.launch_enter_hook.remove(hook)
-    assert names == [f"_{room}_kernel"] * 3

@@ -1,11 +1,10 @@
 """The page about what changed: from the history that files keep, and from their versions."""
 
-import json
 from dataclasses import replace
 
 import pytest
 
-from snippets._lab.results import history, store
+from snippets._lab.results import history
 from tests import made_up
 
 CODE = {"a/kernel.py": {"a": "1" * 10, "b": "2" * 10}}
@@ -74,15 +73,3 @@ def test_what_no_gpu_has_timed_keeps_no_history():
     for place in ("compiler", "gpu"):
         results = [made_up.result("a", "registers", row, place=place) for _ in range(2)]
         assert after(*results).history == []
-
-
-def test_a_history_is_stored_and_read(tmp_path):
-    now = after(*(measured(day - 19.0, day=day) for day in (20, 21, 22)))
-    now = replace(now, code={})
-    path = store.write(now, tmp_path)
-    assert store.read(path, tmp_path) == now
-    text = json.loads(path.read_text("utf-8"))
-    text["history"][0]["moved"] = []
-    path.write_text(json.dumps(text))
-    with pytest.raises(store.DataError, match="was changed after it was measured"):
-        store.read(path, tmp_path)

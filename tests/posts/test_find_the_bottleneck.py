@@ -1,7 +1,6 @@
 """The page on finding a bottleneck: every verdict follows the times, and none is written down."""
 
 import copy
-import re
 from dataclasses import replace
 
 import pytest
@@ -82,16 +81,6 @@ def test_a_missing_measurement_stops_the_page():
         result = result_of(it)
         with pytest.raises(DataError, match="not measured"):
             drawn([r for r in EVERYTHING if r is not result])
-
-
-def test_the_bars_are_as_long_as_the_times_left():
-    figure = drawn(EVERYTHING)
-    lefts = [outcome(*it.rows(result_of(it))).left for _, it in EACH]
-    boxes = [float(x) for x in re.findall(r'<rect x="0" y="[^"]+" width="([^"]+)"', figure.widget)]
-    before, after = boxes[::2], boxes[1::2]
-    assert len(set(before)) == 1, "one scale"
-    found = [a / b for a, b in zip(after, before, strict=True)]
-    assert found == pytest.approx(lefts, abs=0.1 / before[0])  # both widths have one decimal
 
 
 def test_a_ceiling_limits_what_comes_near_it():

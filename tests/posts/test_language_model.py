@@ -12,7 +12,6 @@ from snippets.language_model import bench, data, figures, heads, module, op, tra
 from snippets.language_model import train as command
 from snippets.language_model.module import Config, LanguageModel, loss_of
 from snippets.language_model.training import BadCheckpoint, Run, Settings
-from tests import made_up
 from tests.floors import some
 
 CONFIG = Config(width=32, layers=2, heads=4, heads_kv=2, head_dim=16, hidden=32, context=24)
@@ -417,24 +416,7 @@ def test_each_fault_is_found_in_the_gradients(device):
             judge(bench.planted(name, 16))
 
 
-# What the page draws of a GPU, from made-up rows with the fields that bench.py gives.
-
-
-def about():
-    return [
-        {"about": "text", **data.manifest(files())},
-        {"about": "model", "parameters": 17_000_000, "settings": {}},
-    ]
-
-
-def result(name, rows):
-    return [made_up.result("language_model", name, [*about(), *rows])]
-
-
-def run_of(name, end, **case):
-    """A row of a run whose loss is the same at each step."""
-    row = {"implementation": name, "seed": 0, "losses": [end] * 50, "held_out": end}
-    return {**row, "seconds_in_all": 4.0, **case}
+# How the page compares runs.
 
 
 def _by_chance(chance, shift=0.0):
@@ -461,22 +443,6 @@ def test_a_comparison_seed_by_seed_is_wrong_one_time_in_twenty_and_finds_a_shift
     assert sum(map(figures._told_apart, shifted)) / len(draws) > 0.98
     covered = sum(abs(mean + 0.015) <= half for mean, half in shifted) / len(draws)
     assert 0.925 < covered < 0.97
-
-
-def test_the_faults_are_compared_seed_by_seed_as_ours_are():
-    def rows(name, *ends, **case):
-        return [run_of(name, end, seed=seed, **case) for seed, end in enumerate(ends)]
-
-    names = (figures.OURS, *figures.BACKENDS)
-    losses = result("losses", [row for name in names for row in rows(name, 1.0, 2.0)])
-    right = rows(figures.OURS, 1.0, 2.001, fault="none")
-    near = rows(figures.OURS, 1.0, 2.002, fault="scale 1.02")
-    far = rows(figures.OURS, 1.1, 2.1, fault="Δ forgotten")
-    drawn = figures.verdict([*losses, *result("faults", [*right, *near, *far])])
-    assert [str(row["minus PyTorch's, paired"]) for row in drawn.table] == [
-        "0.0010 ± 0.0127",
-        "0.1000 ± 0.0000",
-    ]
 
 
 def test_a_loss_is_the_cross_entropy_of_the_next_byte():

@@ -5,6 +5,7 @@ Real data is copied under other devices' names into a temporary folder; none is 
 
 import html
 import json
+import re
 import shutil
 from collections import defaultdict
 from dataclasses import replace
@@ -98,6 +99,12 @@ def test_each_device_is_in_every_figure_with_its_data_and_provenance(drawn):
             path = f"/data/{folder_name(name)}/{result.post}/{result.result}.json"
             assert path in text, f"{result.post}/{result.result}: {name}"
             assert f"| {html.escape(name)} |" in text, "no provenance"
+
+
+def test_no_figure_of_several_devices_shows_what_is_no_value(drawn):
+    for result in some([r for r in measured() if r.result != "samples"]):  # which a model wrote
+        for path in (drawn / result.post).glob(f"{result.result}*.md"):
+            assert not re.search(r"\b(nan|None|inf)\b", path.read_text("utf-8")), path
 
 
 def test_the_reference_device_keeps_the_title(drawn):

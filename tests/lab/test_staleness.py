@@ -210,13 +210,6 @@ EDITS = {
     "kernel": (KERNEL, "return x\n", "return -x\n", FIRST),
     "table": (KERNEL, "(64, 32)", "(64, 64)", FIRST),
     "condition of a refusal": (KERNEL, "!= 2", "!= 3", CHECKED),
-    "wording of a refusal": (KERNEL, "2 are allowed", "two are allowed", set()),
-    "the name of an argument": (
-        KERNEL,
-        '_check_inputs(q):\n    if q.dim() != 2:\n        raise ValueError(f"q has {q.dim()}',
-        '_check_inputs(x):\n    if x.dim() != 2:\n        raise ValueError(f"x has {x.dim()}',
-        set(),
-    ),
     "what is not called": (
         KERNEL,
         "of_no_use_here(q):\n    return q",
@@ -224,7 +217,6 @@ EDITS = {
         {"first_attention/mutants/interpreter"},  # a mutant may be in any line
     ),
     "main": (KERNEL, "1, 2, 3", "3, 2, 1", {"first_attention/report/interpreter"}),
-    "docstring": (BENCH, "Times.", "Time.", set()),
     "exercise": (
         "snippets/first_attention/exercise.py",
         "return q",

@@ -2,13 +2,11 @@
 
 import collections
 import functools
-import re
 from dataclasses import replace
 
 import pytest
 
 from snippets._lab.draw.draw_all import figure_functions, reference_first
-from snippets._lab.draw.fragment import fragment
 from snippets._lab.draw.identity import named
 from snippets._lab.results import store
 from snippets._lab.rooms import DATA, rooms
@@ -97,25 +95,6 @@ def test_a_slower_implementation_moves_what_is_drawn_under_its_name_alone(room, 
             if before[shown] != after.get(shown):
                 moved.setdefault(shown, set()).add(implementation)
     assert moved == {shown: {implementation} for shown, implementation in owner.items()}
-
-
-OF_GPUS = [
-    (room, name)
-    for room in rooms()
-    for name, function in figure_functions(room).items()
-    if any(r.place == "gpu" for r in stored().get((room, name), ()))
-    if not hasattr(function, "from_all") and name != "samples"  # which a model wrote
-]
-
-
-@pytest.mark.parametrize(("room", "name"), OF_GPUS, ids=str)
-def test_figures_are_drawn_where_a_second_gpu_was_measured(room, name):
-    results = stored()[room, name]
-    gpus = [r for r in results if r.place == "gpu"]
-    more = [replace(r, device=r.device | {"name": "Another GPU"}) for r in gpus]
-    files = fragment(room, name, figure_functions(room)[name], reference_first(results + more))
-    for file, text in files.items():
-        assert not re.search(r"\b(nan|None|inf)\b", text), file
 
 
 # Figure → how many of its claims other times do not turn: they speak of the cases, of what was

@@ -140,32 +140,3 @@ def test_loops_are_found_between_an_instruction_and_a_branch_back():
     one = {"loads", "shuffles", "selects", "arithmetic"}
     assert loop == {**{kind: int(kind in one) for kind in KINDS}, OTHERS: 2}
     assert loops("/*0000*/ EXIT ;") == []
-
-
-@pytest.mark.skipif(ON_GPU, reason="the scene is recorded in the interpreter")
-def test_the_scene_shows_one_query_key_by_key():
-    class Lab:
-        @staticmethod
-        def each(example):
-            yield from ({"example": name} for name in example)
-
-    *keys, whole = bench.scene(Lab)
-    q, k, v = bench.example()
-    scores = q[bench.QUERY].double() @ k.double().T / 2
-    found = torch.tensor([row["score"] for row in keys]).double()
-    torch.testing.assert_close(found, scores, atol=1e-6, rtol=1e-6)
-    weights = torch.tensor([row["weight"] for row in keys])
-    torch.testing.assert_close(weights.double(), scores.softmax(0), atol=1e-6, rtol=1e-5)
-    assert whole["weights"] == [*weights.tolist(), 0.0, 0.0]  # 16 slots for 14 keys
-    sums = torch.cumsum(weights.double()[:, None] * v.double(), 0)
-    found = torch.tensor([row["acc"] for row in keys]).double()
-    torch.testing.assert_close(found, sums, atol=1e-6, rtol=1e-5)
-    assert keys[-1]["acc"] == whole["result"]
-    assert {tuple(row["bytes"].items()) for row in keys} == {(("k", 16), ("v", 16))}
-    for row in keys:
-        first, second = ([whole["listing"][line] for line, _ in lines] for lines in row["lines"])
-        assert first[0] == second[0] == "for n in range(N):"
-        assert "tl.load(k_row" in first[1]
-        assert "tl.load(v_row" in second[1]
-    assert any("tl.exp(" in whole["listing"][line] for line, _ in whole["softmax"])
-    assert "tl.store(" in whole["listing"][whole["end"][-1][0]]

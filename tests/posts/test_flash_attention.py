@@ -416,7 +416,7 @@ def test_ordinary_calls_have_the_code_of_a_kernel_without_huge_scores(D, causal,
     assert codes[0] == codes[1] != codes[2]
 
 
-# What only a GPU measures, with a stand-in for its clock, and the recorded scene.
+# What only a GPU measures, with a stand-in for its clock.
 
 
 def cases(**axes):
@@ -454,23 +454,3 @@ def test_the_bench_builds_rows_and_says_what_does_not_run(name, monkeypatch):
     assert errors == ({bench.label(refused)} if name == "sweep" else set())
     assert {bench.OURS, "torch:cudnn"} & {row["implementation"] for row in rows}
     assert all("ms_p50" in row for row in some(rows) if "error" not in row)
-
-
-@pytest.mark.skipif(ON_GPU, reason="needs the interpreter")
-def test_the_scene_is_recorded_with_and_without_a_mask():
-    """A tile is masked as soon as one query of the block does not see all of it."""
-    rows = list(bench.scene(Lab()))
-    tiles = {
-        name: [(r["start"], r["masked"]) for r in rows if r["example"] == name and "masked" in r]
-        for name in bench.EXAMPLES
-    }
-    assert tiles["every key"] == [(0, False), (4, False), (8, False), (12, True)]
-    assert tiles["causal"] == [(0, False), (4, True), (8, True)]
-    alphas = [r["alpha"][0] for r in rows if r["example"] == "every key" and "alpha" in r]
-    assert [a == 1 for a in alphas] == [False, False, True, False]
-    assert all(some(len(row) == bench.COLUMNS for r in rows if "acc" in r for row in r["acc"]))
-    # Only a tile that is masked runs the lines that mask it.
-    listing = next(r["listing"] for r in rows if "listing" in r)
-    for row in some(r for r in rows if "masked" in r):
-        ran = [listing[first] for first, _ in row["lines"][0]]
-        assert any("last_key" in line for line in ran) == row["masked"]

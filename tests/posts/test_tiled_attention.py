@@ -1,15 +1,12 @@
 """tiled_attention against float64, at awkward sizes, masks and strides; and what it refuses."""
 
 import functools
-import io
 import itertools
 import json
 import math
 import os
 import subprocess
 import sys
-import tokenize
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -17,10 +14,9 @@ import torch
 
 from snippets._lab.judge.oracle import NumericalMismatch, assert_attention, causal_mask, make_qkv
 from snippets._lab.probe.compiled import Compiler
-from snippets._lab.rooms import ROOT
+from snippets._lab.rooms import FIGURES, ROOT
 from snippets.tiled_attention import bench, kernel
 from snippets.tiled_attention.kernel import tiled_attention
-from tests.floors import some
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 ON_GPU = DEVICE == "cuda"
@@ -149,99 +145,18 @@ def test_a_block_of_queries_shares_its_loads_and_causal_skips_tiles(causal):
     assert trace.total("store").elements == 48 * 16
 
 
-# The scene, recorded from the kernel.
+# The scene; test_at_work.py compares all of it with what the page's own interpreter records.
 
 
-@pytest.fixture(scope="module")
-def recorded():
-    if ON_GPU:
-        pytest.skip("the scene is recorded in the interpreter")
-    return list(bench.scene(type("Lab", (), {"each": staticmethod(cases)})))
-
-
-def cases(**axes):
-    """As Lab.each, without a progress bar."""
-    return (dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values()))
-
-
-@pytest.mark.parametrize("example", bench.EXAMPLES)
-def test_the_steps_are_the_running_softmax_and_end_at_the_output(recorded, example):
-    causal = bench.EXAMPLES[example]
-    q, k, v = bench.example()
-    rows = [r for r in recorded if r["example"] == example]
-    tiles, last = rows[:-1], rows[-1]
-    out = tiled_attention(q, k, v, causal=causal)[:4]
-    acc, total = torch.tensor(tiles[-1]["acc"]), torch.tensor(tiles[-1]["l"])
-    assert torch.equal(acc / total[:, None], torch.tensor(last["result"]))
-    torch.testing.assert_close(torch.tensor(last["result"]), out)  # other tiles, other rounding
-
-    scores = (q.double() @ k.double().T / 2)[:4]
-    if causal:
-        scores = scores.masked_fill(~causal_mask(8, 14)[:4], -math.inf)
-    assert [t["start"] for t in tiles] == ([0, 4, 8] if causal else [0, 4, 8, 12])
-    for tile in tiles:
-        seen = scores[:, : tile["start"] + 4]
-        m = torch.tensor(tile["m"]).double()
-        torch.testing.assert_close(m, seen.max(1).values, atol=1e-6, rtol=1e-6)
-        exponentials = (seen - m[:, None]).exp()
-        torch.testing.assert_close(
-            torch.tensor(tile["l"]).double(), exponentials.sum(1), atol=1e-5, rtol=1e-5
-        )
-        share = torch.tensor(tile["share"]).double()[:, : seen.shape[1]]
-        torch.testing.assert_close(share, seen.softmax(1), atol=1e-5, rtol=1e-5)
-        before = torch.tensor([-math.inf if x is None else x for x in tile["m_before"]]).double()
-        alpha = torch.tensor(tile["alpha"]).double()
-        torch.testing.assert_close(alpha, (before - m).exp(), atol=1e-6, rtol=1e-6)
-    for before, after in itertools.pairwise(tiles):
-        assert (before["m"], before["l"], before["acc"]) == tuple(
-            after[f"{name}_before"] for name in ("m", "l", "acc")
-        )
-    json.dumps(rows, allow_nan=False)
-
-
-@pytest.mark.parametrize("example", bench.EXAMPLES)
-def test_the_scene_lights_the_lines_that_ran_and_counts_the_bytes_that_moved(recorded, example):
-    rows = [r for r in recorded if r["example"] == example]
-    *tiles, whole = rows
-    code = "".join(_code(Path(kernel.__file__).read_text("utf-8")).split())
-    assert all("".join(line.split()) in code for line in some(whole["listing"]))
-
-    def said(lines):
-        return "\n".join(
-            line for first, last in lines for line in whole["listing"][first : last + 1]
-        )
-
-    for tile in some(tiles):
-        scores, moved, added = map(said, tile["lines"])
-        assert scores.startswith("for start in")
-        assert "k = tl.load(" in scores
-        assert moved.strip().startswith("m_new =")
-        assert "alpha =" in moved
-        assert "v = tl.load(" in added
-        assert "acc +=" in added
-        # The branch that ran, and no other: where some query does not see the whole tile.
-        cut = bench.EXAMPLES[example] and tile["start"] + 4 > 1 + 14 - 8
-        assert ("seen = " in added) == cut
-        keys = min(4, 14 - tile["start"])
-        assert tile["bytes"] == dict.fromkeys("kv", keys * 4 * 4)
-    assert "q = tl.load(" in said(whole["begin"])
-    assert "tl.store(" in said(whole["end"])
-    assert whole["bytes"] == dict.fromkeys(("q", "out"), 4 * 4 * 4)
-
-
-def _code(source):
-    """Without comments."""
-    tokens = tokenize.generate_tokens(io.StringIO(source).readline)
-    return tokenize.untokenize(t for t in tokens if t.type != tokenize.COMMENT)
-
-
-def test_the_recorded_example_shows_what_the_page_says(recorded):
+def test_the_recorded_example_shows_what_the_page_says():
     """Query 0: the maximum moves, stays and moves again; causal: keys hidden, a tile skipped."""
-    alphas = [r["alpha"][0] for r in recorded if r["example"] == "every key" and "alpha" in r]
+    recorded = json.loads((FIGURES / "tiled_attention/scene_steps.json").read_text("utf-8"))
+    full, causal = (example["tiles"] for example in recorded["examples"])
+    alphas = [tile["alpha"][0] for tile in full]
     assert [a == 1 for a in alphas] == [False, False, True, False]
     assert alphas[0] == 0
-    causal = [r for r in recorded if r["example"] == "causal" and "scores" in r]
-    assert sum(s is None for r in causal for row in r["scores"] for s in row) > 0
+    assert sum(s is None for tile in causal for row in tile["scores"] for s in row) > 0
+    assert len(causal) < len(full)
 
 
 @pytest.mark.numerical
@@ -312,6 +227,11 @@ def test_a_thread_sums_whole_columns_where_there_are_pairs_for_all_threads():
     rows = [line.split() for line in done.stdout.splitlines()]
     assert len(rows) == len(kernel.TILES), done.stderr
     assert all(laid_out == said for _, laid_out, said in rows), rows
+
+
+def cases(**axes):
+    """As Lab.each, without a progress bar."""
+    return (dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values()))
 
 
 class Lab:

@@ -367,13 +367,6 @@ def test_grouped_heads_that_are_not_offered_are_no_mistake():
 # Kernels of the rooms.
 
 
-@pytest.mark.parametrize("name", ["last key dropped", "row stride left out"])
-def test_a_wrong_kernel_is_named_by_its_output(name):
-    mutants = {m.name: m for m in load("vectorized_attention", "mutants").MUTANTS}
-    found = examine(variant("vectorized_attention", [(mutants[name].old, mutants[name].new)]))
-    assert found.names == (name,)
-
-
 def test_stored_kill_tables_and_derived_names_agree():
     """A mutant that carries a model's name is one that the model explains."""
     derived = 0

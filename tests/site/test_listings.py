@@ -51,13 +51,3 @@ def test_a_file_is_published_without_the_names_of_its_parts():
 )
 def test_what_was_typed_is_copied_and_nothing_else(session, commands):
     assert html_fixes.typed(session) == commands
-
-
-def test_a_console_block_carries_its_commands():
-    block = (
-        '<div class="language-console highlight"><pre><span></span><code>'
-        '<span class="gp">$ </span>make <span class="s">&quot;a&quot;</span>\n'
-        '<span class="go">12 passed</span>\n</code></pre></div>'
-    )
-    assert 'data-copy="make &quot;a&quot;"' in html_fixes.fixed(block)
-    assert "data-copy" not in html_fixes.fixed(block.replace("console", "python"))

@@ -104,6 +104,7 @@ NOT_OF_TIMES = {
     "attention_weights/forward": 1,
     "basic_attention/forward": 2,
     "coalescing/strides": 2,
+    "composed_attention/alignment": 1,
     "composed_attention/forward": 1,
     "hopper_attention/timeline": 2,
     "latency_hiding/latency": 1,

@@ -335,7 +335,7 @@ def regimes(results):
             f"{HOPPER_PAGE}: : behind in every cell. *As called*, with the host included": _all(
                 best[SUSTAINED], "behind"
             ),
-            f"{HOPPER_PAGE}: , and behind in none: the host launches": {
+            f"{HOPPER_PAGE}: , and behind in none. Called in a loop": {
                 gain.word for gain in best[AS_CALLED].values()
             }.isdisjoint({"behind", ""}),
         }

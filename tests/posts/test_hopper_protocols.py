@@ -311,6 +311,8 @@ def test_every_line_that_waits_or_signals_has_been_seen(room):
     sys.settrace(watch)
     try:
         list(kernel.traces())
+        if room == "hopper_backward":  # which orders its products by the mask
+            list(backward(causal=True))
     finally:
         sys.settrace(before)
     assert len(wanted) > 20

@@ -146,7 +146,7 @@ def dq(results):
                 ms[NOT_ADDED][at] > ms[TWO][at] for at in cases
             )
             == len(cases) - 1,
-            f"{PAGE}: ## Why one pass is slower": all(ms[ONE][at] > ms[TWO][at] for at in cases)
+            f"{PAGE}: ## Why one pass is slower": all(ms[ONE][at] > ms[TWO][at] for at in cases),
         },
     )
 

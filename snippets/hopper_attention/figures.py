@@ -132,8 +132,8 @@ def timeline(results):
     flop = 4 * recorded["queries"] * recorded["tile"] * recorded["D"]  # of a step's products
     return Figure(
         finding=f"{count(end)} cycles of one program on the card. While one consumer waits for its "
-        f"scores, the other is at its softmax for {percent(in_turn / waited)} of the time. By chance "
-        f"it would be {percent(chance)}.",
+        f"scores, the other is at its softmax for {percent(in_turn / waited)} of the time. By "
+        f"chance it would be {percent(chance)}.",
         caption=f"{count(recorded['queries'])} queries and {count(recorded['keys'])} keys, D "
         f"{recorded['D']}, the median of {count(programs)} programs, in steps of {STEP} cycles. "
         "A number is that of a tile. Each part notes the clock of its multiprocessor at its marks. "

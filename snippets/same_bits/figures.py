@@ -11,6 +11,7 @@ from snippets._lab.draw.units import between, count, error, percent, ratio, sign
 
 OURS, FLASH, HOPPER, DECODE = "same_bits", "flash_attention", "hopper_attention", "decode_attention"
 PAGE = "docs/posts/same_bits.md"
+FA4 = "flash_attention_4"
 SHARE = Quantity("numbers with other bits", lambda r: r["differ"] / r["numbers"], units.percent)
 
 
@@ -65,6 +66,7 @@ def matrix(results):
             f"{PAGE}: every cell of both its rows says *same*": not any(
                 kernel.startswith(OURS) for kernel in broken
             ),
+            f"{PAGE}: FlashAttention-4 kept every bit as well": FA4 in names and FA4 not in broken,
             f"{PAGE}: All kernels repeat their bits in the same call": not any(
                 r["differ"] for r in again
             ),

@@ -73,8 +73,7 @@ def travel():
     )
     return Picture(
         sees="Queries stay; blocks of keys, with their values, go around.",
-        caption="After four steps every rank has seen every block. A block is sent on before the "
-        "rank computes with it, so that it travels meanwhile.",
+        caption="After four steps every rank has seen every block.",
         svg=svg(PHONE, y2 + tall + 14, about, [*drawn, *blocks]),
     )
 

@@ -1,11 +1,35 @@
 """The figures of the ring_attention page: each draws the result of the same name."""
 
+import itertools
+
 from snippets._lab.draw import charts
 from snippets._lab.draw.charts import Reference, Series, View
 from snippets._lab.draw.figure import Figure, from_all
-from snippets._lab.draw.rows import TIME, Quantity, derived, moved, only, pick, rate, values
+from snippets._lab.draw.rows import (
+    TIME,
+    Quantity,
+    derived,
+    gains,
+    moved,
+    only,
+    pick,
+    rate,
+    values,
+)
 from snippets._lab.draw.tables import columns, table
-from snippets._lab.draw.units import bandwidth, change, count, percent, ratio, seconds, size, times
+from snippets._lab.draw.units import (
+    bandwidth,
+    between,
+    change,
+    count,
+    percent,
+    ratio,
+    seconds,
+    size,
+    times,
+)
+
+from .model import Ring, hidden_from
 
 OURS, ALONE = "ring_attention", "ring_attention, one GPU"
 TRITON = "ring_attention, Triton step"
@@ -48,11 +72,6 @@ def _gain(rows, **case):
     return min(there) / _ms(rows, OURS, **case)
 
 
-def _times(rows, one, other, **case):
-    """How many times as long as another something takes."""
-    return ratio(_ms(rows, one, **case) / _ms(rows, other, **case))
-
-
 def _of_this_room(results, name):
     """The first result of this name, or None."""
     return next((r for r in results if (r.post, r.result) == (OURS, name)), None)
@@ -67,50 +86,101 @@ def _rates(rows):
     }
 
 
+def overlap(results):
+    rows = [r for r in results[0].rows if "ms_p50" in r]
+    short, N = min(values(rows, "N")), max(values(rows, "N"))
+    at = {r["part"]: r for r in pick(rows, N=short, causal=True)}
+    both, steps, sent = (at[part] for part in ("both", "compute only", "transfers only"))
+    part = {
+        (n, mask): _part(rows, "transfers only", N=n, causal=mask)
+        / _part(rows, "compute only", N=n, causal=mask)
+        for n in (short, N)
+        for mask in (True, False)
+    }
+    hidden = {mask: hidden_from(Ring(2, N, mask, **_rates(rows))) for mask in (True, False)}
+    shown = {mask: count(round(found, -2)) for mask, found in hidden.items()}
+    return Figure(
+        finding=f"At N {count(short)} with a causal mask the messages alone take "
+        f"{TIME.text(sent)}, the steps alone {TIME.text(steps)}, and both together "
+        f"{TIME.text(both)}.",
+        numbers={
+            "messages": TIME.text(sent),
+            "steps": TIME.text(steps),
+            "both": TIME.text(both),
+            "added": change(TIME(both) / TIME(steps)),
+            "nvlink": bandwidth(_rates(rows)["link"]),
+            "part_short": percent(part[short, True]),
+            "part_long": percent(part[N, False]),
+            "rows": shown[False],
+            "rows_causal": shown[True],
+        },
+        claims={
+            f"{PAGE}: most of the traffic hides behind the computing": TIME(both)
+            < TIME(steps) + 0.5 * TIME(sent),
+            f"{PAGE}: They take less than half the time of the steps": max(part.values()) < 0.5,
+            f"{PAGE}: it hides all messages": short / 2 > hidden[True],
+        },
+    )
+
+
+def _part(rows, part, **case):
+    """The milliseconds of a part of the ring."""
+    return only(rows, part=part, **case)["ms_p50"]
+
+
 def ways(results):
     rows = [r for r in results[0].rows if "ms_p50" in r]
     N = max(values(rows, "N"))
 
-    causal, full = (
-        {r["way"]: r["ms_p50"] for r in pick(rows, N=N, causal=mask)} for mask in (True, False)
-    )
-
-    cells = {(r["N"], r["causal"]): [] for r in rows}
-    for r in rows:
-        if r["way"] != STEPS:
-            cells[r["N"], r["causal"]].append(r)
-    fastest = [min(ways, key=TIME)["way"] for ways in cells.values()]
-    best = max(fastest, key=fastest.count)
     short = min(values(rows, "N"))
-    longest = max(
-        _way(rows, way, short, mask) / _way(rows, STEPS, short, mask)
-        for way in (FEWER, TICKETS)
-        for mask in (False, True)
-    )
-    told = {"copies": COPIES, "nccl": NCCL}
+    taken = {(r["way"], r["N"], r["causal"]): r["ms_p50"] for r in rows}
+    cells = {(r["N"], r["causal"]): None for r in rows}
+    added = {
+        (way, *cell): taken[way, *cell] / taken[STEPS, *cell] for way in WAYS for cell in cells
+    }
+    near = {
+        n: [way for way in WAYS[1:] if max(added[way, n, mask] for mask in (True, False)) < 1.05]
+        for n in (short, N)
+    }
+    few = max(added[way, short, mask] for way in (FEWER, TICKETS) for mask in (True, False))
+    by_length = sorted(cells, key=lambda cell: taken[STEPS, *cell] / cell[0])  # as of a message
     channels = rows[0]["channels"]
     return Figure(
-        finding=f"{best} are the fastest way, by the median, in {fastest.count(best)} of "
-        f"{len(cells)} cells, on {rows[0]['ranks']} GPUs.",
-        caption="The same steps and the same messages, sent in different ways: the time over "
-        f"that of the steps alone. With *fewer programs*, NCCL has {channels} channels and the "
-        f"step runs {channels} programs fewer than there are multiprocessors; with *a program a "
-        "tile* the GPU starts a program wherever a multiprocessor is free, and NCCL has "
-        f"{channels} channels too. A median of few calls: a percent or two is no difference, and "
-        "the same ring differs by several between the runs of this page.",
+        finding=f"With a mask and without, less than 5 % is added at N {count(short)} by "
+        f"{_listed(near[short])}, at N {count(N)} by {_listed(near[N])}.",
+        caption="The same steps and messages, sent in different ways: the time over that of the "
+        f"steps alone, on {rows[0]['ranks']} GPUs, medians of three runs. *Fewer programs*: NCCL "
+        f"has {channels} channels and the step {channels} programs fewer than there are "
+        "multiprocessors. *A program a tile*: the GPU starts one wherever a multiprocessor is "
+        f"free, and NCCL has {channels} channels too. At N {count(N)} the same steps differ by a "
+        "few percent between two results of this page.",
         numbers={
             "n": N,
             "short": short,
-            "most": ratio(longest),
-            **{name: change(causal[way] / causal[STEPS]) for name, way in told.items()},
+            "few": ratio(few),
+            "copies": change(added[COPIES, short, True]),
+            "nccl": change(added[NCCL, short, True]),
+            "copies_long": change(max(added[COPIES, N, mask] for mask in (True, False))),
         },
         claims={
-            f"{PAGE}: It depends on the length and the mask": len(set(fastest)) > 1,
-            f"{PAGE}: But at N": longest > 1.1,
-            f"{PAGE}: Without a mask a program for each tile is even faster than the steps": full[
-                TICKETS
-            ]
-            < full[STEPS],
+            f"{PAGE}: DMA engines are the fastest way, with a mask and without": all(
+                _verdict(rows, COPIES, way, short, mask) == "ahead"
+                for way in (NCCL, FEWER, TICKETS)
+                for mask in (True, False)
+            ),
+            f"{PAGE}: Without a mask a program for every tile is faster": _verdict(
+                rows, TICKETS, COPIES, N, False
+            )
+            == "ahead",
+            f"{PAGE}: With a causal mask the two cannot be told apart": _verdict(
+                rows, TICKETS, COPIES, N, True
+            )
+            in ("level", "undecided"),
+            f"{PAGE}: the smaller the part that is added by each way with NCCL": all(
+                added[way, *one] > added[way, *longer]
+                for way in (NCCL, FEWER, TICKETS)
+                for one, longer in itertools.pairwise(by_length)
+            ),
         },
         plot=charts.bars(
             derived(results, _of_steps),
@@ -126,6 +196,17 @@ def ways(results):
     )
 
 
+def _listed(ways):
+    """Ways in a sentence."""
+    return " and ".join(f"“{way}”" for way in ways) or "none"
+
+
+def _verdict(rows, one, other, N, causal):
+    """Whether a way to send is ahead of another."""
+    case = {"N": N, "causal": causal}
+    return gains({0: (only(rows, way=one, **case), only(rows, way=other, **case))})[0].word
+
+
 def _of_steps(result):
     """Each way's time over that of the steps alone, at the same length and mask."""
     rows = [r for r in result.rows if "ms_p50" in r]
@@ -136,19 +217,6 @@ def _of_steps(result):
 def _way(rows, way, N, causal):
     """The milliseconds of a way to send messages."""
     return only(rows, way=way, N=N, causal=causal)["ms_p50"]
-
-
-def overlap(results):
-    rows = [r for r in results[0].rows if "ms_p50" in r]
-    N = max(values(rows, "N"))
-    at = {r["part"]: r for r in pick(rows, N=N, causal=False)}
-    both, steps = at["both"], at["compute only"]
-    return Figure(
-        finding=f"At N {count(N)} without a mask the messages alone take "
-        f"{TIME.text(at['transfers only'])}, the steps alone {TIME.text(steps)}, and both "
-        f"together {TIME.text(both)}.",
-        claims={f"{PAGE}: The traffic does not show": TIME(both) < 1.03 * TIME(steps)},
-    )
 
 
 def balance(results):
@@ -187,32 +255,68 @@ def scaling(results):
     rows = results[0].rows
     measured = [r for r in rows if "ms_p50" in r]
     lengths = values(measured, "N")
-    N = max(lengths)
-    near = {"N": max(n for n in lengths if n <= COMPARED or n == min(lengths)), "causal": True}
+    short, N = min(lengths), max(lengths)
+    near = max(n for n in lengths if n <= COMPARED or n == short)
     gain = {
-        (n, mask): ratio(_gain(rows, N=n, causal=causal))
-        for n in (near["N"], N)
+        (n, mask): _gain(rows, N=n, causal=causal)
+        for n in (short, near, N)
         for mask, causal in MASKS.items()
     }
+    rivals = {
+        (n, name): _ms(rows, name, N=n, causal=True) / _ms(rows, OURS, N=n, causal=True)
+        for n in (short, near)
+        for name in (GATHER, THEIRS, ULYSSES)
+    }
+    rates = {
+        (name, n): rate(only(pick(rows), implementation=name, N=n, causal=False))
+        for name in (OURS, HOPPER)
+        for n in (short, N)
+    }
+    alone = min(_ms(rows, name, N=short, causal=True) for name in (HOPPER, CUDNN, ALONE))
+    ranks = max(values(measured, "ranks"))
     there = {r["implementation"] for r in measured}
     names = {label: name for label, name in NAMES.items() if name in there}
+    refused = {r["implementation"]: r["error"] for r in rows if r.get("error")}
+    missing = ""
+    if THEIRS in refused:
+        said = refused[THEIRS].partition(": ")[2].replace("`", "").rstrip(".")
+        missing = f' Without a mask PyTorch\'s raises "{said}".'
     return Figure(
-        finding=f"At N {count(near['N'])}, {max(values(measured, 'ranks'))} GPUs are "
-        f"{gain[near['N'], 'full']} as fast as one without a mask, and "
-        f"{gain[near['N'], 'causal']} as fast with a causal one.",
-        caption="Time of one forward call, B 1, 16 heads, D 128, bfloat16, all GPUs starting "
-        "together and the slowest counted. The bars of one GPU are the same call with the whole "
-        "sequence on each GPU at once. L2 is flushed before each call.",
+        finding=f"With a causal mask, {ranks} GPUs are {ratio(gain[short, 'causal'])} as fast as "
+        f"the fastest call on one at N {count(short)}, and {ratio(gain[near, 'causal'])} at N "
+        f"{count(near)}.",
+        caption="Time of one forward call with a causal mask, B 1, 16 heads, D 128, bfloat16, all "
+        "GPUs starting together and the slowest counted; each panel has its own scale. On one GPU: "
+        "the whole sequence on each GPU at once. L2 is flushed before each call."
+        f"{missing}",
         numbers={
-            "n": near["N"],
+            "short": short,
+            "n": near,
             "longest": N,
-            "full": gain[N, "full"],
-            "gather": _times(rows, GATHER, OURS, **near),
-            "ulysses": _times(rows, ULYSSES, OURS, **near),
-            "theirs": _times(rows, THEIRS, OURS, **near),
+            "causal": ratio(gain[short, "causal"]),
+            "full": ratio(gain[short, "full"]),
+            "full_near": ratio(gain[near, "full"]),
+            "full_longest": ratio(gain[N, "full"]),
+            "half": TIME.unit(alone / ranks),
+            "gather": ratio(rivals[short, GATHER]),
+            "ulysses": ratio(rivals[short, ULYSSES]),
+            "theirs": ratio(rivals[short, THEIRS]),
+            "rivals": between([rivals[near, name] for name in (GATHER, THEIRS, ULYSSES)], ratio),
+        },
+        claims={
+            f"{PAGE}: More than twice as fast": gain[N, "full"] > 2,
+            f"{PAGE}: In such long calls both lose speed, and the single GPU more": 1
+            > rates[OURS, N] / rates[OURS, short]
+            > rates[HOPPER, N] / rates[HOPPER, short],
         },
         plot=charts.bars(
-            results, [Series(n, label) for label, n in names.items()], TIME, _masks(near["N"])
+            results,
+            [Series(n, label) for label, n in names.items()],
+            TIME,
+            [
+                View(f"N {count(n)}", {"causal": True, "N": n}, TIME.called(f"time, N {count(n)}"))
+                for n in (short, near)
+            ],
         ),
     )
 
@@ -237,13 +341,13 @@ def simulator(results):
         },
     )
     names = ("ranks", "N", "causal", "link", "rate")
+    slow = bandwidth(min(values(rows, "link")))  # the widget shows a table of these at first
     return Figure(
         finding="Whether a ring is efficient depends on how many rows each GPU has: with long "
         "enough shards, even a slow link is hidden.",
         caption="The line is a model: B 1, 16 heads, D 128, 16 bits, forward; each step takes as "
         "long as the longer of its products and its message. Dots are measured calls, filled "
-        "where they have as many rows as the line. The sliders begin at the step rate and link "
-        "that were measured.",
+        "where they have as many rows as the line.",
         sources=[model, timed] if timed else [model],
         table=shown,
         widget="\n".join(
@@ -251,7 +355,7 @@ def simulator(results):
                 '<div class="am-ring" data-widget="ring_attention" markdown>',
                 "[Cases](/figures/ring_attention/simulator_cases.json){ .am-source }",
                 "",
-                *table(shown),
+                *table([row for row in shown if row["link"] == slow and row["GPUs"] > 4]),
                 "",
                 "</div>",
             ]

@@ -1,12 +1,17 @@
 """The language model learns with our kernels, resumes bit for bit, and speaks through the cache."""
 
 import errno
+import os
 import random
+import re
+import subprocess
+import sys
 
 import pytest
 import torch
 
 from snippets._lab.judge.oracle import NumericalMismatch, causal_mask
+from snippets._lab.rooms import ROOT
 from snippets.flash_backward.kernel import flash_backward
 from snippets.language_model import bench, data, figures, heads, module, op, training
 from snippets.language_model import train as command
@@ -130,6 +135,47 @@ def test_an_attention_of_another_gpu_is_refused_before_training(monkeypatch, cap
 def test_an_unknown_attention_is_named():
     with pytest.raises(ValueError, match="attention is 'flash'; one of flash_backward"):
         op.attend_with("flash")
+
+
+# What the page shows first.
+
+FIRST = (ROOT / "snippets/language_model/first.py").read_text("utf-8")
+PRINTED = (ROOT / "snippets/language_model/first.txt").read_text("utf-8")
+
+
+def printed(code, folder):
+    """What it prints, run as a file without a GPU."""
+    (folder / "first.py").write_text(code, "utf-8")
+    there = {"TRITON_INTERPRET": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "first.py"]
+    env = os.environ | there
+    return subprocess.run(
+        command, cwd=folder, env=env, check=True, capture_output=True, text=True
+    ).stdout
+
+
+def numbers(text):
+    return [float(number) for number in re.findall(r"(?<=: )[\d.e-]+", text)]
+
+
+def test_the_first_file_prints_what_the_page_says_it_does(tmp_path):
+    *losses, difference = numbers(printed(FIRST, tmp_path))
+    *said, said_difference = numbers(PRINTED)
+    assert len(said) == 4
+    assert losses == pytest.approx(said, abs=0.1)  # another CPU adds in another order
+    assert max(difference, said_difference) < 1e-4
+
+
+def test_the_lines_of_the_page_put_our_kernel_into_its_first_file(tmp_path):
+    page = (ROOT / "docs/posts/language_model.md").read_text("utf-8")
+    lines = re.search(r"```python\n(.*?)```", page, re.S)[1]
+    (line,) = re.findall(r"^model = .*\n", FIRST, re.M)
+    once = FIRST.replace(line, lines).replace("range(61)", "range(1)")
+    loss, difference = numbers(printed(once, tmp_path))
+    assert loss == pytest.approx(5.7, abs=0.5)
+    assert difference < 1e-4
+    wrong = lines.replace("causal=True", "causal=False")
+    assert numbers(printed(once.replace(lines, wrong), tmp_path))[1] > 1e-2
 
 
 # Sampling.

@@ -354,7 +354,7 @@ def test_nothing_jumps_and_the_light_map_stands_where_the_map_will(open_page, si
     before = light.locator(".am-map-summary").inner_text()
     assert "attends to" in before
     marks = [".am-map-tokens button >> nth=3", ".am-map-cells"]
-    page.evaluate("scrollTo(0, 0)")
+    page.evaluate("document.fonts.ready.then(() => scrollTo(0, 0))")
     there = [light.locator(mark).bounding_box() for mark in marks]
     beside = page.locator(".am-map").first.bounding_box()
     whole = open_page(viewport)
@@ -365,7 +365,7 @@ def test_nothing_jumps_and_the_light_map_stands_where_the_map_will(open_page, si
     box.locator(".am-map-cells .main-svg").first.wait_for()
     assert box.bounding_box()["height"] == pytest.approx(beside["height"], abs=1)
     assert whole.evaluate("shift") < 0.01
-    whole.evaluate("scrollTo(0, 0)")
+    whole.evaluate("document.fonts.ready.then(() => scrollTo(0, 0))")
     tokens_of(box).nth(3).click()
     assert box.locator(".am-map-summary").inner_text() == before
     for mark, old in zip(marks, there, strict=True):

@@ -25,7 +25,6 @@ BACKENDS = ("torch:flash", "torch:cudnn", "torch:math")
 LOSS = field("loss", "loss, nats per byte")
 APART = field("loss", "nats per byte")
 STEP = field("step", "step")
-SHARE = field("share", "share of the weight", percent)
 SMOOTHED = 10  # steps of a point of a curve
 RIGHT = "none"
 WIDEST = 88  # signs in a line of a sample
@@ -52,17 +51,6 @@ def _points(losses, together=SMOOTHED, **case):
         yield {**case, "step": at + len(group) / 2, "loss": statistics.fmean(group)}
 
 
-def _ends(rows, names):
-    """Means of the losses at the end."""
-    means = (_mean(pick(rows, implementation=name)) for name in names)
-    return [mean for mean in means if mean is not None]
-
-
-def _farthest(ends, others):
-    """The largest distance between one of each."""
-    return max(abs(one - other) for one, other in itertools.product(ends, others))
-
-
 def _complete(rows):
     """The runs from seeds that all but the one in float32 were made from."""
     rows = [r for r in rows if r["implementation"] != EAGER]
@@ -75,8 +63,9 @@ def _complete(rows):
 
 def _singly(rows):
     """How far apart two of PyTorch's single runs from one seed end, at most."""
-    ends = [_ends(pick(rows, seed=seed), BACKENDS) for seed in values(rows, "seed")]
-    return max(_farthest(one, one) for one in ends)
+    theirs = [row for row in rows if row["implementation"] in BACKENDS]
+    ends = [list(map(_end, pick(theirs, seed=seed))) for seed in values(theirs, "seed")]
+    return max(max(one) - min(one) for one in ends)
 
 
 def _paired(rows, compared):

@@ -65,11 +65,15 @@ def _ms(rows, name, **case):
     return only(pick(rows), implementation=name, **case)["ms_p50"]
 
 
+def _alone(rows, **case):
+    """The milliseconds of the fastest on one GPU."""
+    alone = (HOPPER, TRAINED, CUDNN, ALONE)
+    return min(TIME(r) for name in alone for r in pick(rows, implementation=name, **case))
+
+
 def _gain(rows, **case):
     """How many times as fast the ring is as the fastest on one GPU."""
-    alone = (HOPPER, TRAINED, CUDNN, ALONE)
-    there = [r["ms_p50"] for name in alone for r in pick(rows, implementation=name, **case)]
-    return min(there) / _ms(rows, OURS, **case)
+    return _alone(rows, **case) / _ms(rows, OURS, **case)
 
 
 def _of_this_room(results, name):
@@ -92,8 +96,8 @@ def overlap(results):
     at = {r["part"]: r for r in pick(rows, N=short, causal=True)}
     both, steps, sent = (at[part] for part in ("both", "compute only", "transfers only"))
     part = {
-        (n, mask): _part(rows, "transfers only", N=n, causal=mask)
-        / _part(rows, "compute only", N=n, causal=mask)
+        (n, mask): TIME(only(rows, part="transfers only", N=n, causal=mask))
+        / TIME(only(rows, part="compute only", N=n, causal=mask))
         for n in (short, N)
         for mask in (True, False)
     }
@@ -123,18 +127,11 @@ def overlap(results):
     )
 
 
-def _part(rows, part, **case):
-    """The milliseconds of a part of the ring."""
-    return only(rows, part=part, **case)["ms_p50"]
-
-
 def ways(results):
     rows = [r for r in results[0].rows if "ms_p50" in r]
-    N = max(values(rows, "N"))
-
-    short = min(values(rows, "N"))
-    taken = {(r["way"], r["N"], r["causal"]): r["ms_p50"] for r in rows}
-    cells = {(r["N"], r["causal"]): None for r in rows}
+    short, N = min(values(rows, "N")), max(values(rows, "N"))
+    taken = {(r["way"], r["N"], r["causal"]): TIME(r) for r in rows}
+    cells = dict.fromkeys((r["N"], r["causal"]) for r in rows)
     added = {
         (way, *cell): taken[way, *cell] / taken[STEPS, *cell] for way in WAYS for cell in cells
     }
@@ -149,7 +146,8 @@ def ways(results):
         finding=f"With a mask and without, less than 5 % is added at N {count(short)} by "
         f"{_listed(near[short])}, at N {count(N)} by {_listed(near[N])}.",
         caption="The same steps and messages, sent in different ways: the time over that of the "
-        f"steps alone, on {rows[0]['ranks']} GPUs, medians of three runs. *Fewer programs*: NCCL "
+        f"steps alone, on {rows[0]['ranks']} GPUs, medians of {len(rows[0]['runs'])} runs. *Fewer "
+        "programs*: NCCL "
         f"has {channels} channels and the step {channels} programs fewer than there are "
         "multiprocessors. *A program a tile*: the GPU starts one wherever a multiprocessor is "
         f"free, and NCCL has {channels} channels too. At N {count(N)} the same steps differ by a "
@@ -211,12 +209,8 @@ def _of_steps(result):
     """Each way's time over that of the steps alone, at the same length and mask."""
     rows = [r for r in result.rows if "ms_p50" in r]
     for row in rows:
-        yield row | {"of_steps": TIME(row) / _way(rows, STEPS, row["N"], row["causal"])}
-
-
-def _way(rows, way, N, causal):
-    """The milliseconds of a way to send messages."""
-    return only(rows, way=way, N=N, causal=causal)["ms_p50"]
+        steps = only(rows, way=STEPS, N=row["N"], causal=row["causal"])
+        yield row | {"of_steps": TIME(row) / TIME(steps)}
 
 
 def balance(results):
@@ -272,7 +266,6 @@ def scaling(results):
         for name in (OURS, HOPPER)
         for n in (short, N)
     }
-    alone = min(_ms(rows, name, N=short, causal=True) for name in (HOPPER, CUDNN, ALONE))
     ranks = max(values(measured, "ranks"))
     there = {r["implementation"] for r in measured}
     names = {label: name for label, name in NAMES.items() if name in there}
@@ -297,7 +290,7 @@ def scaling(results):
             "full": ratio(gain[short, "full"]),
             "full_near": ratio(gain[near, "full"]),
             "full_longest": ratio(gain[N, "full"]),
-            "half": TIME.unit(alone / ranks),
+            "half": TIME.unit(_alone(rows, N=short, causal=True) / ranks),
             "gather": ratio(rivals[short, GATHER]),
             "ulysses": ratio(rivals[short, ULYSSES]),
             "theirs": ratio(rivals[short, THEIRS]),

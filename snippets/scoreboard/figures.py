@@ -335,9 +335,9 @@ def regimes(results):
             f"{HOPPER_PAGE}: : behind in every cell. *As called*, with the host included": _all(
                 best[SUSTAINED], "behind"
             ),
-            f"{HOPPER_PAGE}: , and behind in none. Called in a loop": {
-                gain.word for gain in best[AS_CALLED].values()
-            }.isdisjoint({"behind", ""}),
+            f"{HOPPER_PAGE}: , and behind in none. Called in a loop": _never_behind(
+                best[AS_CALLED]
+            ),
         }
         if hot
         else {},
@@ -351,6 +351,11 @@ def _in_each(found):
 
 def _all(against, word):
     return all(gain.word == word for gain in against.values())
+
+
+def _never_behind(against):
+    """Whether each case has a verdict, and none is that it is slower."""
+    return {gain.word for gain in against.values()}.isdisjoint({"behind", ""})
 
 
 def _host(rows, name):
@@ -483,11 +488,7 @@ def grids(results):
             **_beside_cudnn(names),
         ),
         numbers={"best": best.between(), "cudnn": compared[CUDNN].between()},
-        claims={
-            f"{PAGE}: is behind it nowhere": all(
-                gain.word and gain.word != "behind" for gain in compared[CUDNN].values()
-            )
-        },
+        claims={f"{PAGE}: is behind it nowhere": _never_behind(compared[CUDNN])},
     )
 
 

@@ -62,16 +62,21 @@ def forward(lab):
 
 
 # Pieces of kernel.py and what replaces them; a text is the code alone, without comments.
-ORDER = "step, by_length = _order(causal, total, B * Hkv, programs)"
-ONE_TILE = (  # as many programs as tiles, each takes one
-    ORDER,
-    "step, by_length, programs = 1, False, total",
-)
-PAIRS = (ORDER, "step, by_length = 2 if causal and total > programs else 1, False")
-IN_ORDER = [  # every program takes tiles as they come, the longest of a head first
-    (ORDER, "step, by_length = 1, False"),
+PAIRED = "_paired(total, tiles, programs) if causal else 0"
+PAIRS = (PAIRED, "total if causal else 0")
+AS_THEY_COME = [  # head after head, and a program takes every so-manyth tile
+    ("gl.where(prob.paired > 0, 2, 1)", "1"),
+    ("gl.where(work_idx < prob.paired, pair, turn)", "work_idx + programs"),
+]
+ONE_TILE = [  # as many programs as tiles, each takes one
+    (f"paired = {PAIRED}", "paired = programs = total"),
+    *AS_THEY_COME,
+]
+IN_ORDER = [  # the longest of a head first
+    (PAIRED, "total"),
+    *AS_THEY_COME,
     (
-        "tile = gl.where(tile % 2 == 0, prob.tiles - 1 - tile // 2, tile // 2)",
+        "tile = gl.where(work_idx % 2 == 0, prob.tiles - 1 - tile // 2, tile // 2)",
         "tile = prob.tiles - 1 - tile",
     ),
 ]
@@ -182,9 +187,9 @@ OVERLAP = ALONE._replace(OVERLAP=True)
 LAZY = OVERLAP._replace(LAZY=True)
 THREE = ALONE._replace(CONSUMERS=3, STAGES=3)
 RUNGS = {
-    "a warp that loads": Rung([ONE_TILE], ALONE, way_up=True),
+    "a warp that loads": Rung(ONE_TILE, ALONE, way_up=True),
     "no registers given to consumers": Rung(
-        [ONE_TILE, UNMOVED],
+        [*ONE_TILE, UNMOVED],
         ALONE,
         base="a warp that loads",
         step="registers moved",
@@ -192,7 +197,7 @@ RUNGS = {
         section="registers",
     ),
     "softmax under the product": Rung(
-        [ONE_TILE],
+        ONE_TILE,
         OVERLAP,
         base="a warp that loads",
         step="softmax under the product",
@@ -200,7 +205,7 @@ RUNGS = {
         section="overlap",
     ),
     "undone by the compiler": Rung(
-        [ONE_TILE, UNHELD],
+        [*ONE_TILE, UNHELD],
         OVERLAP,
         base="softmax under the product",
         step="a barrier that holds the wait",
@@ -208,7 +213,7 @@ RUNGS = {
         section="held",
     ),
     "consumers take turns": Rung(
-        [ONE_TILE, *TURNS],
+        [*ONE_TILE, *TURNS],
         OVERLAP,
         base="softmax under the product",
         step="consumers in turn",
@@ -231,11 +236,11 @@ RUNGS = {
         causal_only=True,
         section="pairs",
     ),
-    "by length": Rung(
+    "the last by length": Rung(
         [],
         OVERLAP,
         base="causal tiles in pairs",
-        step="causal tiles by length, where heads are few",
+        step="the last causal tiles by length",
         way_up=True,
         causal_only=True,
         section="length",
@@ -243,7 +248,7 @@ RUNGS = {
     "sums rescaled late": Rung(
         [],
         LAZY,
-        base="by length",
+        base="the last by length",
         step="sums rescaled late",
         way_up=True,
         section="lazy",
@@ -259,14 +264,14 @@ RUNGS = {
     "queries in registers": Rung(
         [],
         OVERLAP._replace(Q_IN_REGISTERS=True),
-        base="by length",
+        base="the last by length",
         step="queries in registers",
         section="queries",
     ),
     "three consumers": Rung(
         [],
         THREE,
-        base="by length",
+        base="the last by length",
         step="three consumers",
         section="three",
     ),
@@ -304,7 +309,7 @@ RUNGS = {
     "row sums added the other way": Rung(
         OTHER_SUMS,
         OVERLAP,
-        base="by length",
+        base="the last by length",
         step="sums kept by each thread, under a mask",
         has_step=False,
         section="sums",
@@ -312,7 +317,7 @@ RUNGS = {
     "stored by the threads": Rung(
         BY_THREADS,
         OVERLAP,
-        base="by length",
+        base="the last by length",
         step="rows stored by TMA",
         has_step=False,
         section="engine",
@@ -320,7 +325,7 @@ RUNGS = {
     "one buffer of queries": Rung(
         [("Q_BUFFERS = gl.constexpr(2)", "Q_BUFFERS = gl.constexpr(1)")],
         OVERLAP,
-        base="by length",
+        base="the last by length",
         step="the next queries loaded meanwhile",
         has_step=False,
         section="ahead",
@@ -328,7 +333,7 @@ RUNGS = {
     "divisions, no reciprocal": Rung(
         [DIVIDED],
         OVERLAP,
-        base="by length",
+        base="the last by length",
         step="one reciprocal a row",
         has_step=False,
         section="reciprocal",
@@ -336,7 +341,7 @@ RUNGS = {
     "weights packed at once": Rung(
         PACKED,
         OVERLAP,
-        base="by length",
+        base="the last by length",
         step="weights packed a step later",
         has_step=False,
         section="packed",
@@ -344,14 +349,14 @@ RUNGS = {
     "exp2 by a polynomial": Rung(
         [POLYNOMIAL],
         OVERLAP,
-        base="by length",
+        base="the last by length",
         step="a quarter of exp2 by a polynomial",
         section="polynomial",
     ),
     "tiles of 64 keys": Rung(
         [KEYS_64],
         OVERLAP._replace(STAGES=4),
-        base="by length",
+        base="the last by length",
         step="tiles of 64 keys",
         section="keys",
     ),
@@ -421,19 +426,20 @@ def rungs(lab):
         )
 
 
-ORDERS = {"in pairs": (2, False), "by length": (1, True)}
-GRIDS = ((2048, 24), (4096, 24), (8192, 3), (16_384, 16))  # queries and keys, heads
+ORDERS = {"in pairs": "total", "by length": "0"}  # instead of PAIRED
+GRIDS = ((2048, 24), (4096, 64), (8192, 3), (16_384, 16))  # queries and keys, heads
 
 
 @measured_on("gpu")
 def order(lab):
-    """Causal tiles dealt in pairs or by their length, the same kernel otherwise."""
+    """Causal tiles dealt in pairs, by their length, or first so and then so: the kernel's way."""
     for case in lab.each(dtype=["bfloat16"], causal=[True], D=[64, 128]):
         chosen = VARIANTS[case["D"]][0]
         launchers = {
-            name: _with_variant(variant(OURS, [(ORDER, f"step, by_length = {found}")]), chosen)
+            name: _with_variant(variant(OURS, [(PAIRED, found)]), chosen)
             for name, found in ORDERS.items()
         }
+        launchers["first in pairs, then by length"] = _with_variant(hopper_attention, chosen)
         for N, heads in GRIDS:
             at = {**case, "N": N, "heads": heads, "batch": 1}
             yield from lab.time_attention(at, [], launchers)

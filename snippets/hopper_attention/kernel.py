@@ -58,15 +58,12 @@ TILE_TIMES = {
 REGISTERS = {2: (240, 24), 3: (160, 24)}
 
 
-@gluon.jit(
-    do_not_specialize=["H", "G", "M", "N", "tiles", "total", "step", "by_length", "causal_offset"]
-)
+@gluon.jit(do_not_specialize=["H", "G", "M", "N", "tiles", "total", "paired", "causal_offset"])
 def _hopper_attention_kernel(
     q_desc, k_desc, v_desc, out_desc,  # [B, H, M, D], [B, Hkv, N, D] twice, [B · H, M, D]
     lse_ptr,  # [B, H, M], float32, contiguous; or None
     H, G, M, N,  # heads of queries, how many of them share a head of keys; queries, keys
-    tiles, total, step,  # tiles of queries: of a head, of all, and that a program takes in a row
-    by_length,  # causal: tiles are dealt by their length, those of all heads together
+    tiles, total, paired,  # tiles of queries: of a head, of all, and causal: dealt in pairs
     causal_offset, scale_log2,  # causal: query m sees keys up to m + causal_offset
     CAUSAL: gl.constexpr, MASKED: gl.constexpr,  # whether some tile of keys needs a mask
     CONSUMERS: gl.constexpr, STAGES: gl.constexpr, OVERLAP: gl.constexpr,  # Variant's fields
@@ -79,7 +76,7 @@ def _hopper_attention_kernel(
     chip.
     """
     V: gl.constexpr = Variant(CONSUMERS, STAGES, OVERLAP, Q_IN_REGISTERS, LAZY, EXACT)
-    prob = Problem(H, G, M, N, tiles, total, step, by_length, causal_offset, scale_log2)
+    prob = Problem(H, G, M, N, tiles, total, paired, causal_offset, scale_log2)
     q = _channel(q_desc, Q_BUFFERS * V.CONSUMERS, 1)
     k = _channel(k_desc, V.STAGES, V.CONSUMERS)
     v = _channel(v_desc, V.STAGES, V.CONSUMERS)
@@ -123,8 +120,7 @@ class Problem(NamedTuple):
     N: Any
     tiles: Any
     total: Any
-    step: Any
-    by_length: Any
+    paired: Any
     causal_offset: Any
     scale_log2: Any
 
@@ -168,7 +164,7 @@ def _producer(q_desc, k_desc, v_desc, prob, channels, CAUSAL: gl.constexpr, V: g
     """One warp: start every copy, in the order in which the consumers want them."""
     q_count = 0  # tiles of queries so far
     kv_count = 0  # tiles of keys so far
-    work_idx = gl.program_id(0) * prob.step
+    work_idx = _first_work(prob)
     while work_idx < prob.total:
         head, tile = _head_and_tile(work_idx, prob, CAUSAL)
         b = head // prob.H
@@ -184,32 +180,39 @@ def _producer(q_desc, k_desc, v_desc, prob, channels, CAUSAL: gl.constexpr, V: g
             _fill(v_desc, [b, h // prob.G, row, 0], channels.v, stage)
             kv_count += 1
         q_count += 1
-        work_idx = _next_work(work_idx, prob)
+        work_idx = _next_work(work_idx, prob, CAUSAL)
 
 
 # --8<-- [start:schedule]
 @gluon.jit
 def _head_and_tile(work_idx, prob, CAUSAL: gl.constexpr):
-    """Work item → head and tile: causal has the longest first, or pairs: long, short, long, …"""
+    """Work item → head and tile. Causal: in pairs, long, short, long, …; the last by length."""
     head = work_idx // prob.tiles
     tile = work_idx % prob.tiles
     if CAUSAL:
-        tile = gl.where(tile % 2 == 0, prob.tiles - 1 - tile // 2, tile // 2)
-        heads = prob.total // prob.tiles
-        head = gl.where(prob.by_length, work_idx % heads, head)
-        tile = gl.where(prob.by_length, prob.tiles - 1 - work_idx // heads, tile)
+        tile = gl.where(work_idx % 2 == 0, prob.tiles - 1 - tile // 2, tile // 2)
+        if work_idx >= prob.paired:
+            head, tile = _by_length(work_idx - prob.paired, prob)
     return head, tile
 
 
 @gluon.jit
-def _next_work(work_idx, prob):
-    """The item a program takes next: `step` in a row, then those of the other programs pass."""
+def _first_work(prob):
+    """The item a program takes first: pairs come two by two."""
+    return gl.program_id(0) * gl.where(prob.paired > 0, 2, 1)
+
+
+@gluon.jit
+def _next_work(work_idx, prob, CAUSAL: gl.constexpr):
+    """The item a program takes next. Causal: the other of a pair, or there and back by length."""
     programs = gl.num_programs(0)
-    others = (programs - 1) * prob.step
-    if_by_length = 2 * (programs - 1 - work_idx % programs)  # there and back: long, then short
-    others = gl.where(prob.by_length, if_by_length, others)
-    last_in_row = (work_idx + 1) % prob.step == 0
-    return work_idx + gl.where(last_in_row, others + 1, 1)
+    next_idx = work_idx + programs
+    if CAUSAL:
+        pair = gl.where(work_idx % 2 == 0, work_idx + 1, work_idx + 2 * programs - 1)
+        pair = gl.where(pair < prob.paired, pair, prob.paired + gl.program_id(0))
+        turn = work_idx + 2 * (programs - 1 - (work_idx - prob.paired) % programs) + 1
+        next_idx = gl.where(work_idx < prob.paired, pair, turn)
+    return next_idx
 
 
 @gluon.jit
@@ -224,6 +227,28 @@ def _count_key_tiles(tile, prob, CAUSAL: gl.constexpr, V: gl.constexpr):
     n = gl.cdiv(end, BLOCK_N)
     return n, n - seen_by_all // BLOCK_N
     # --8<-- [end:schedule]
+
+
+@gluon.jit
+def _by_length(i, prob):
+    """The head and tile that come i-th, the longest first, once `paired` tiles are dealt."""
+    first = prob.paired // prob.tiles  # the head whose longest and shortest tiles may be dealt
+    dealt = prob.paired % prob.tiles
+    long = (dealt + 1 - first * prob.tiles % 2) // 2  # so many of these are its longest
+    later = prob.total // prob.tiles - first - 1  # heads of which none is
+    longest = long * later  # tiles longer than what the first head has left
+    same = (prob.tiles - dealt) * (later + 1)  # tiles of the lengths that all of them have
+    if i < longest:
+        head = first + 1 + i % later
+        rank = i // later
+    elif i < longest + same:
+        head = first + (i - longest) % (later + 1)
+        rank = long + (i - longest) // (later + 1)
+    else:
+        i -= prob.tiles - dealt  # as if the first head were not there
+        head = first + 1 + i % later
+        rank = i // later
+    return head, prob.tiles - 1 - rank
 
 
 class Stage(NamedTuple):
@@ -284,7 +309,7 @@ def _consumer(
     D: gl.constexpr = out_desc.block_shape[2]
     q_count = 0  # tiles of queries so far
     kv_count = 0  # tiles of keys so far
-    work_idx = gl.program_id(0) * prob.step
+    work_idx = _first_work(prob)
     while work_idx < prob.total:
         head, tile = _head_and_tile(work_idx, prob, CAUSAL)
         n, masked = _count_key_tiles(tile, prob, CAUSAL, V)
@@ -307,7 +332,7 @@ def _consumer(
             gl.store(lse_ptr + row, (m_i + gl.log2(l_i)) / LOG2_E, mask=offs_m < prob.M)
         q_count += 1
         kv_count += n
-        work_idx = _next_work(work_idx, prob)
+        work_idx = _next_work(work_idx, prob, CAUSAL)
     tma.store_wait(0)  # shared memory goes with the program
 
 
@@ -674,10 +699,10 @@ def _plan_of(q, k, v, scale, causal, align, return_lse):
         if not isinstance(new_or_wrong, KeyError):
             raise
     q, k, v = (x[(None,) * (4 - x.dim())] for x in (q, k, v))
-    (B, H, M, D), (_, Hkv, N, _) = q.shape, k.shape
+    (B, H, M, D), N = q.shape, k.shape[2]
     scale = D**-0.5 if scale is None else float(scale)
     programs = _multiprocessors(q.device)
-    variant = _variant(D, causal, M, N, B * H, B * Hkv, programs)
+    variant = _variant(D, causal, M, N, B * H, programs)
     plan = _plan(q.shape, k.shape, q.dtype, variant, programs, causal, align, scale)
     layouts = [(x.shape, x.stride()) for x in (q, k, v)] + [((B * H, M, D), (M * D, D, 1))]
     rows = [
@@ -696,31 +721,30 @@ def _facts(x):
 
 
 @functools.lru_cache(maxsize=1024)
-def _variant(D, causal, M, N, heads, kv_heads, programs):
+def _variant(D, causal, M, N, heads, programs):
     """The Variant that is done first: as many rounds of tiles as the busiest program takes."""
 
     def microseconds(candidate):
         variant, (alone, each) = candidate
         total = heads * -(-M // (CONSUMER_M.value * variant.CONSUMERS))
-        step, by_length = _order(causal, total, kv_heads, programs)
-        keys = N  # that the longest tile visits; of others the mean counts, and a part of a tile
-        if step == 2 or by_length:
+        keys, rounds = N, -(-total // programs)
+        if causal and total > programs:  # dealt evenly: the mean counts, and a part of a tile
             keys = (N - M // 2 if M <= N else N * N // (2 * M)) + BLOCK_N.value
-        rounds = total / programs if by_length else step * -(-total // (step * programs))
+            rounds = total / programs
         return rounds * (alone + each * -(-keys // BLOCK_N.value))
 
     # Of D 128 there is one variant, and no time counts.
     return min(zip(VARIANTS[D], TILE_TIMES[causal], strict=False), key=microseconds)[0]
 
 
-def _order(causal, total, kv_heads, programs):
-    """How many tiles of queries each program takes in a row, and whether by length."""
-    if not causal or total <= programs:
-        return 1, False
-    # By length programs work on all heads at once. Where four or more share the keys of a head,
-    # these are still read a few times only. Else pairs: the longest tile of a head that is left
-    # and the shortest are as much work as any other pair.
-    return (1, True) if 4 * kv_heads <= programs else (2, False)
+def _paired(total, tiles, programs):
+    """How many causal tiles of `total` are dealt in pairs, a multiple of two for each program.
+
+    The longest tile of a head that is left and the shortest are as much work as any other pair,
+    and few heads are in progress at a time: their keys stay in L2. But the last round of pairs is
+    rarely full. So the last rounds, two at most if a head has fewer than 64 tiles, go by length.
+    """
+    return max(0, total // (2 * programs) - 1 - tiles // 64) * 2 * programs
 
 
 class Plan(NamedTuple):
@@ -739,17 +763,15 @@ def _plan(shape_q, shape_k, dtype, variant, programs, causal, align, scale):
     (B, H, M, D), (_, Hkv, N, _) = shape_q, shape_k
     tiles = -(-M // (CONSUMER_M.value * variant.CONSUMERS))
     total = B * H * tiles
-    step, by_length = _order(causal, total, B * Hkv, programs)
+    paired = _paired(total, tiles, programs) if causal else 0
     causal_offset = N - M if align == "bottom_right" else 0
     scale_log2 = scale * LOG2_E.value
-    sizes = H, H // Hkv, M, N, tiles, total, step, by_length, causal_offset, scale_log2
+    sizes = H, H // Hkv, M, N, tiles, total, paired, causal_offset, scale_log2
     masked = causal or N % BLOCK_N.value != 0
     constants = causal, masked, *variant._replace(EXACT=scale > 1), *REGISTERS[variant.CONSUMERS]
     rows, keys = [CONSUMER_M.value, D], [1, 1, BLOCK_N.value, D]
     blocks = [1, 1, *rows], keys, keys, [1, *rows]
-    return Plan(
-        min(programs, -(-total // step)), blocks, sizes, constants, str((dtype, D, constants))
-    )
+    return Plan(min(programs, total), blocks, sizes, constants, str((dtype, D, constants)))
 
 
 _compiled = {}  # all that Triton compiles a kernel for → the kernel

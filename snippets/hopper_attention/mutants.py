@@ -180,15 +180,33 @@ MUTANTS = [
     ),
     Mutant(
         "a pair that misses",
-        "tile = gl.where(tile % 2 == 0, prob.tiles - 1 - tile // 2, tile // 2)",
-        "tile = gl.where(tile % 2 == 0, prob.tiles - tile // 2, tile // 2)",
+        "tile = gl.where(work_idx % 2 == 0, prob.tiles - 1 - tile // 2, tile // 2)",
+        "tile = gl.where(work_idx % 2 == 0, prob.tiles - tile // 2, tile // 2)",
         "The longer tile of a pair is one too far: one lies past the head, another is left out.",
     ),
     Mutant(
         "work between two rounds",
-        "others = (programs - 1) * prob.step",
-        "others = programs * prob.step",
-        "A program that has done its items moves one program too far: nobody takes some tiles.",
+        "next_idx = work_idx + programs",
+        "next_idx = work_idx + programs + 1",
+        "A program that has done its item moves one program too far: nobody takes some tiles.",
+    ),
+    Mutant(
+        "a pair of the next program",
+        "work_idx + 2 * programs - 1)",
+        "work_idx + 2 * programs + 1)",
+        "A program's second pair is its neighbor's, and the first program's second is nobody's.",
+    ),
+    Mutant(
+        "back one too far",
+        "turn = work_idx + 2 * (programs - 1 - (work_idx - prob.paired) % programs) + 1",
+        "turn = work_idx + 2 * (programs - 1 - (work_idx - prob.paired) % programs) + 2",
+        "On the way back each program takes its neighbor's tile, and nobody takes the first.",
+    ),
+    Mutant(
+        "the first head's tiles again",
+        "long = (dealt + 1 - first * prob.tiles % 2) // 2",
+        "long = (dealt + 1 - first * prob.tiles % 2) // 2 - 1",
+        "Of the head that pairs have begun, one long tile is done twice and a short one never.",
     ),
     Mutant(
         "logsumexp in base 2",

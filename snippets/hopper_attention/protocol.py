@@ -93,8 +93,7 @@ class Work(NamedTuple):
     heads_kv: int = 1
     D: int = 64
     programs: int = 1
-    step: int = 1  # tiles that a program takes in a row
-    by_length: bool = False  # whether tiles of all heads are dealt by their length
+    rounds: int = 0  # causal: of pairs, at most, before tiles are dealt by their length
 
     def qkv(self) -> Any:
         """q, k and v."""
@@ -108,7 +107,9 @@ class Work(NamedTuple):
         return {
             "programs": self.programs,
             "_variant": lambda *_: chosen,
-            "_order": lambda *_: (self.step, self.by_length),
+            "_paired": lambda total, tiles, programs: (
+                min(self.rounds, total // (2 * programs)) * 2 * programs
+            ),
             "_plan": launcher.__globals__["_plan"].__wrapped__,  # it remembers other orders
         }
 
@@ -116,13 +117,13 @@ class Work(NamedTuple):
 # Whole and ragged tiles, several tiles of queries for a program, and queries that see no key.
 WORK = (
     Work(M=300, N=1000, heads=2, programs=2),
-    Work(M=500, N=300, causal=True, heads=2, heads_kv=2, programs=2, step=2),
-    Work(M=500, N=500, causal=True, heads=2, heads_kv=2, programs=2, by_length=True),
+    Work(M=500, N=300, causal=True, heads=2, heads_kv=2, programs=2, rounds=1),
+    Work(M=500, N=500, causal=True, heads=2, heads_kv=2, programs=2),
 )
 # The same with numbers, which take longer.
 COMPUTED = (
     Work(M=200, N=300, heads=2, programs=2),
-    Work(M=300, N=200, causal=True, heads=2, heads_kv=2, programs=2, step=2),
+    Work(M=300, N=200, causal=True, heads=2, heads_kv=2, programs=2, rounds=1),
 )
 
 
@@ -298,8 +299,8 @@ MISTAKES = [
         "end before the last rows are out",
         [
             (
-                "_next_work(work_idx, prob)\n    tma.store_wait(0)",
-                "_next_work(work_idx, prob)",
+                "_next_work(work_idx, prob, CAUSAL)\n    tma.store_wait(0)",
+                "_next_work(work_idx, prob, CAUSAL)",
             )
         ],
         "The next program gets this shared memory while TMA still reads it.",
@@ -311,7 +312,7 @@ MISTAKES = [
     ),
     Mistake(
         "programs one item apart",
-        [("others = (programs - 1) * prob.step", "others = programs * prob.step")],
+        [("next_idx = work_idx + programs", "next_idx = work_idx + programs + 1")],
         "Each program leaves out the work of one program too many, and nobody takes that.",
     ),
 ]

@@ -197,10 +197,10 @@ STEP_MUTANTS = [
     Mutant(
         "huge scores scaled first",
         "LAZY, EXACT)\n"
-        "    prob = Problem(H, G, M, N, tiles, total, step, by_length, causal_offset, scale_log2)\n"
+        "    prob = Problem(H, G, M, N, tiles, total, paired, causal_offset, scale_log2)\n"
         "    carried = ",
         "LAZY, False)\n"
-        "    prob = Problem(H, G, M, N, tiles, total, step, by_length, causal_offset, scale_log2)\n"
+        "    prob = Problem(H, G, M, N, tiles, total, paired, causal_offset, scale_log2)\n"
         "    carried = ",
         "A multiply-add subtracts a maximum that was rounded: huge scores end in NaN or zeros.",
     ),

@@ -28,6 +28,7 @@ from snippets.hopper_attention.kernel import (
     _channel,
     _count_key_tiles,
     _describe,
+    _first_work,
     _head_and_tile,
     _multiprocessors,
     _next_work,
@@ -51,14 +52,14 @@ HOPPER_KERNEL = hopper.__file__
 
 @gluon.jit(
     do_not_specialize=[
-        *("H", "G", "M", "N", "tiles", "total", "step", "by_length", "causal_offset"),
+        *("H", "G", "M", "N", "tiles", "total", "paired", "causal_offset"),
         *("L", "first_row", "done"),
     ]
 )
 def _hopper_step_kernel(
     q_desc, k_desc, v_desc, out_desc,  # [B, H, M, D], [B, Hkv, N, D] twice, [B, H, done, D]
     acc_ptr, m_ptr, l_ptr, lse_ptr,  # what Carried says
-    H, G, M, N, tiles, total, step, by_length, causal_offset, scale_log2,  # as hopper_attention's
+    H, G, M, N, tiles, total, paired, causal_offset, scale_log2,  # as hopper_attention's
     L, first_row, done, FIRST: gl.constexpr,  # FIRST: nothing is carried yet
     CAUSAL: gl.constexpr, MASKED: gl.constexpr,
     CONSUMERS: gl.constexpr, STAGES: gl.constexpr, OVERLAP: gl.constexpr,
@@ -71,7 +72,7 @@ def _hopper_step_kernel(
     of the first `done` rows of each head, out by TMA, and lse.
     """
     V: gl.constexpr = Variant(CONSUMERS, STAGES, OVERLAP, Q_IN_REGISTERS, LAZY, EXACT)
-    prob = Problem(H, G, M, N, tiles, total, step, by_length, causal_offset, scale_log2)
+    prob = Problem(H, G, M, N, tiles, total, paired, causal_offset, scale_log2)
     carried = Carried(acc_ptr, m_ptr, l_ptr, lse_ptr, L, first_row, done)
     q = _channel(q_desc, Q_BUFFERS * V.CONSUMERS, 1)
     k = _channel(k_desc, V.STAGES, V.CONSUMERS)
@@ -115,7 +116,7 @@ def _consumer(
     across: gl.constexpr = gl.SliceLayout(1, _acc_layout(D))
     q_count = 0  # tiles of queries so far
     kv_count = 0  # tiles of keys so far
-    work_idx = gl.program_id(0) * prob.step
+    work_idx = _first_work(prob)
     while work_idx < prob.total:
         head, tile = _head_and_tile(work_idx, prob, CAUSAL)
         n, masked = _count_key_tiles(tile, prob, CAUSAL, V)
@@ -148,7 +149,7 @@ def _consumer(
             gl.store(carried.acc_ptr + _places(row, D), state.acc, mask=more)
         q_count += 1
         kv_count += n
-        work_idx = _next_work(work_idx, prob)
+        work_idx = _next_work(work_idx, prob, CAUSAL)
     tma.store_wait(0)  # shared memory goes with the program
 
 

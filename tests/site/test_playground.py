@@ -221,7 +221,7 @@ def test_the_questions_have_the_answers_that_the_code_gives():
     assert {op.barrier[-3:] for op in waits} == {"[1]"}
     given = ", ".join(map(str, (1, *(op.parity for op in waits))))
     assert answers("hopper_attention", "parity")[0] == given
-    work = Work(M=384, N=384, causal=True, heads=4, heads_kv=4, programs=3, step=2)
+    work = Work(M=384, N=384, causal=True, heads=4, heads_kv=4, programs=3, rounds=1)
     visited = [
         sum(isinstance(op, Softmax) for op in trace.roles["consumer 1"])
         for trace in traces(chosen, work)

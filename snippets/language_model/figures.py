@@ -428,8 +428,8 @@ def looked_at(results):
             f"{PAGE}: another more than a third on the matching bracket": (
                 1 / 3 < largest["matching bracket"] < 1 / 2
             ),
-            f"{PAGE}: and a third more than three quarters on the indentation": (
-                0.75 < largest["indentation"] < 0.85
+            f"{PAGE}: and a third more than two thirds on the indentation": (
+                2 / 3 < largest["indentation"] < 0.85
             ),
         },
     )

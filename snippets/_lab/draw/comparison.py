@@ -29,6 +29,11 @@ class Against(dict[Any, Gain]):
         """The case in which ours stands worst."""
         return min(self, key=self.__getitem__)
 
+    @property
+    def never_behind(self) -> bool:
+        """Whether each case has a verdict, and none is that ours is slower."""
+        return {gain.word for gain in self.values()}.isdisjoint({"behind", ""})
+
     def where(self, **wanted: Any) -> "Against":
         """The same for the cases with these values; a verdict stays what it is among all."""
         found = copy(self)

@@ -1,4 +1,4 @@
-"""The drawings of the page: the five formulas with numbers, what programs keep, their order."""
+"""The drawings of the page: the five formulas with numbers, and what programs keep."""
 
 import math
 
@@ -163,49 +163,3 @@ def one_pass():
         caption="dK and dV of the tile stay in registers until the end.",
         svg=svg(PHONE, top + wide + 34, about, drawn),
     )
-
-
-@picture
-def longest_first():
-    """Three heads with a causal mask on five places: head after head, and longest first."""
-    heads, places, step, tall, left = 3, 5, 36, 17, 14
-    tiles = [(h, n) for h in range(heads) for n in range(TILES, 0, -1)]
-    orders = {
-        "head after head": tiles,
-        "longest first, of all three heads": sorted(tiles, key=lambda tile: -tile[1]),
-    }
-    drawn, ends, top = [], {}, 28
-    for said, order in orders.items():
-        drawn.append(words(left, top - 8, said, 11.5, 600, anchor="start"))
-        at = schedule([n for _, n in order], places)
-        ends[said] = max(start + n for (_, start), (_, n) in zip(at, order, strict=True))
-        for (place, start), (h, n) in zip(at, order, strict=True):
-            x, y = left + start * step, top + place * (tall + 2)
-            color = (Q, K, V)[h]
-            drawn.append(box(x + 1, y, n * step - 2, tall, color, PALE + 12))
-            drawn.append(words(x + n * step / 2, y + 12.5, str(n), 10.5))
-        top += places * (tall + 2) + 14
-        drawn.append(words(left, top, f"done after {ends[said]} steps", 10.5, anchor="start"))
-        top += 36
-    about = (
-        "Two timelines of five places that run programs. Three heads have four programs each; they "
-        f"take 4, 3, 2 and 1 steps. Head after head all are done after {ends['head after head']} "
-        f"steps; longest first they are done after {min(ends.values())}."
-    )
-    return Picture(
-        sees="If the last programs to start are long ones, most of the GPU waits for them.",
-        caption="A color is a head, a number the tiles that a program goes through under a causal "
-        "mask. A row is a place on the GPU, which takes the next program as soon as it is free.",
-        svg=svg(PHONE, top - 24, about, drawn),
-        table=[{"order": said, "steps": steps} for said, steps in ends.items()],
-    )
-
-
-def schedule(lengths, places):
-    """(place, start) of each program, taken in turn by the place that is free first."""
-    free, found = [0] * places, []
-    for length in lengths:
-        place = min(range(places), key=lambda i: (free[i], i))
-        found.append((place, free[place]))
-        free[place] += length
-    return found

@@ -155,7 +155,7 @@ class Rung(NamedTuple):
 
 RUNGS = {
     "the kernel": Rung(),
-    "dQ waited for": Rung(WAITED_FOR),  # its consumer goes on when it has been added
+    "dQ waited for": Rung(WAITED_FOR),  # its consumer goes on when the writer hands the buffer back
     "dQ in rows": Rung(IN_ROWS),  # two threads of a warp want the same banks
     "dK and dQ exchanged": Rung(OTHER_ORDER),  # dK hides dQ's store, not the exchange, or reverse
     "logsumexp read late": Rung(READ_LATE),  # when the scores are there

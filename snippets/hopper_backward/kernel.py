@@ -395,7 +395,7 @@ def _step(
     dv = _issue_sum(p, dv, channels.do, first)
     dpt = warpgroup_mma_wait(SUBS, deps=[products])
     dst = (pt * (dpt - _numbers(channels.do, first)[None, :])).to(dtype)
-    # dQ needs the dS of both consumers: the one thing that goes through shared memory.
+    # dQ needs the dS of both consumers, so dS goes through shared memory.
     mine = first * CONSUMERS + consumer * SUBS
     channels.ds.buffers.index(mine).store(dst)  # free since q has come
     ds = gl.convert_layout(dst, operand)

@@ -908,6 +908,8 @@ def _loaded(use_tma, packed, tile, *tensors):
     Packed, a descriptor gives zeros beyond the end of a sequence: there are two steps more, in
     front, and addresses have 64 bits. WRAP of the first lead back by WRAP rows, and so many of the
     second to where the sequence ends; the rows between are counted up to WRAP.
+
+    Source: triton.tools.ragged_tma
     """
     if not use_tma:
         return tensors

@@ -180,8 +180,8 @@ def evicted():
         words(4, y + 50, "never read", 11, anchor="start", color=MUTED),
     ]
     return Picture(
-        sees="What no query sees may hold anything, NaN included: it is not read as a number.",
+        sees="What no query sees may hold anything, NaN included: it is never read.",
         caption="A window has moved on. Two pages were given back and hold what their next owner "
-        "wrote. In the third page the keys before the window are loaded as zeros.",
+        "wrote. Of the third page, only what lies in the window is read.",
         svg=svg(PHONE, y + 60, "Six pages of keys; two hold NaN and are never read.", drawn),
     )

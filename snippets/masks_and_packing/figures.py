@@ -110,6 +110,10 @@ def windows(results):
         claims={
             f"{PAGE}: a similar number of tiles": 0.7 < min(sizes) <= max(sizes) < 1.5,
             f"{PAGE}: faster in every case": {x.word for x in beside[FLEX].values()} == {"ahead"},
+            f"{PAGE}: FlashAttention-4 is faster in every backward": {
+                gain.word for gain in beside[FA4].where(part="backward").values()
+            }
+            == {"behind"},
             f"{PAGE}: An edge costs next to nothing": min(tiles) > 0.95,
         },
     )

@@ -414,6 +414,8 @@ def _descriptor(x, block, packed):
     Packed, beyond that of a sequence: there are two steps more, in front, and addresses have 64
     bits. WRAP of the first lead back by WRAP rows, and so many of the second to where the sequence
     ends; the rows between are counted up to WRAP.
+
+    Source: triton.tools.ragged_tma
     """
     shape, strides = x.shape, x.stride()
     if packed:

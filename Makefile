@@ -62,7 +62,7 @@ test-browser: $(ALL) ## Read the built site in Chromium
 
 .PHONY: test-compiler
 test-compiler: $(ALL) ## Compile the kernels for six architectures, no GPU needed
-	@$(MAKE) --no-print-directory $(addprefix .cache/triton-,$(firstword $(TRITONS)) $(lastword $(TRITONS)))
+	@$(MAKE) --no-print-directory $(OLDEST_AND_NEWEST)
 	$(PYTHON) -m pytest -m compiler --durations 10 $(ANYWHERE) tests
 
 .PHONY: site
@@ -90,6 +90,7 @@ TIMED_TRITON = $(shell $(PYTHON) -c \
 # All that pyproject.toml allows; the page about other cards has a row for each.
 PINNED_TRITON = $(shell sed -n 's/^triton==//p' constraints.txt)
 TRITONS = $(shell sed -n '/^TRITONS = /s/[^0-9. ]//gp' snippets/your_gpu/bench.py)
+OLDEST_AND_NEWEST = $(addprefix .cache/triton-,$(firstword $(TRITONS)) $(lastword $(TRITONS)))
 
 .cache/triton-%: | $(ALL)
 	@echo "installing Triton $*, beside the one in $(VENV) (0.6 GB)"
@@ -123,17 +124,21 @@ check: $(ALL) ## Stale results, lint, types, figures, spelling, strict build, HT
 	run $(SITE) check-html .cache/site; \
 	test -z "$$failed" || { echo "== failed$$failed"; exit 1; }
 
-TICKS = CAUSAL WINDOW SINKS PACKED SOFTCAP BIAS GROUPED LSE CONTIGUOUS BACKWARD DECODE PAGED FLOAT8 SAME_BITS
+TICKS = CAUSAL WINDOW SINKS PACKED SOFTCAP BIAS GROUPED LSE CONTIGUOUS BACKWARD DECODE PAGED FLOAT8 SAME_BITS D GPU
 
-ASKED = $(foreach x,$(TICKS),$(if $($(x)),$(x))) $(if $(D),D=$(D)) $(if $(GPU),GPU=$(GPU))
+# With every other name of the command line, which is refused, unless it says how to run.
+HOW = PYTHON BASE_PYTHON VENV TORCH_INDEX SHELL
+ASKED = $(strip $(foreach x,$(TICKS),$(if $($(x)),$(x)=$($(x)))) \
+  $(filter-out $(addsuffix =%,$(TICKS) $(HOW)),$(MAKEOVERRIDES)))
 
 .PHONY: your-kernel
 your-kernel: $(ALL) ## Fold one to what you need: CAUSAL=1 D=128 GPU=sm_90
 	@$(SITE) your-kernel $(ASKED)
-	@YOUR_KERNEL="$(ASKED)" $(PYTHON) -m pytest tests/site/test_your_kernel.py
+	@YOUR_KERNEL="$(ASKED)" $(PYTHON) -m pytest -k a_file tests/site/test_your_kernel.py
 
 .PHONY: your-kernel-all
 your-kernel-all: $(ALL) ## Check every folded file that the site publishes
+	@$(MAKE) --no-print-directory $(OLDEST_AND_NEWEST)
 	@YOUR_KERNEL=every $(PYTHON) -m pytest tests/site/test_your_kernel.py $(ANYWHERE)
 
 .PHONY: new

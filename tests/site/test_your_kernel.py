@@ -28,9 +28,11 @@ from tests.floors import some
 ASKED = os.environ.get("YOUR_KERNEL")  # of `make your-kernel`
 if ASKED and ASKED != "every":
     FILES = {x.name: x for x in [your_kernel.asked(ASKED.split())]}
+    VERSIONS = [Compiler.version]  # no other needs to be there
 else:  # as a rule what is popular, on one generation
     FILES = some(your_kernel.published())
     FILES = {n: x for n, x in FILES.items() if ASKED or x in your_kernel.popular().values()}
+    VERSIONS = [TRITONS[0], TRITONS[-1]]  # the oldest and the newest
 
 
 class FoundError(Exception):
@@ -191,7 +193,7 @@ def programs(compiling, launcher, tensors, options, target):
     return some(found)
 
 
-@pytest.fixture(scope="module", params=[TRITONS[0], TRITONS[-1]])
+@pytest.fixture(scope="module", params=VERSIONS)
 def compiler(request):
     with Compiler(SLOW) as compiler:
         compiler.version = request.param
@@ -200,7 +202,7 @@ def compiler(request):
 
 @pytest.mark.compiler
 @pytest.mark.parametrize("name", FILES)
-def test_the_oldest_and_the_newest_triton_compile_a_file(name, compiler, tmp_path, monkeypatch):
+def test_triton_compiles_a_file(name, compiler, tmp_path, monkeypatch):
     ticks = FILES[name]
     launcher = launchers(ticks, tmp_path, monkeypatch)[0].attention
     tensors, own, _ = call(ticks)
@@ -319,6 +321,22 @@ def test_a_command_names_ticks_that_there_are():
     for word in ("CASUAL", "CAUSAL=2", "D=33", "D=x", "GPU", "GPU=sm_70", "PACKED BIAS", "PAGED"):
         with pytest.raises(UnknownName):
             your_kernel.asked(word.split())
+
+
+def test_make_passes_what_was_typed():
+    typed = ["CAUSAL=0", "WINDOW=yes", "D=96", "CASUAL=1"]
+    command = ["make", "--dry-run", "your-kernel", *typed, "PYTHON=python3"]
+    env = {name: x for name, x in os.environ.items() if name not in ("MAKEFLAGS", "MAKELEVEL")}
+    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=True)
+    assert f"python3 -m snippets._site your-kernel {' '.join(typed)}\n" in done.stdout
+
+
+def test_one_file_needs_no_triton_but_the_installed_one():
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", __file__]
+    env = os.environ | {"YOUR_KERNEL": "D=64"}
+    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=True)
+    found = re.findall(r"compiles_a_file\[(.*)-plain_d64", done.stdout)
+    assert found == [Compiler.version]
 
 
 @pytest.mark.parametrize("post", ["masks_and_packing", "decode_attention"])

@@ -69,6 +69,10 @@ test-compiler: $(ALL) ## Compile the kernels for six architectures, no GPU neede
 site: notebooks ## Build the site into site/; to publish it, with SITE_URL=… REPO_URL=…
 	$(PYTHON) -m mkdocs build --strict
 
+.PHONY: offline
+offline: site ## Zip a copy of the site that opens by double click, without a server
+	$(SITE) offline site attention-measured.zip
+
 .PHONY: notebooks
 notebooks: $(ALL) ## Run the notebooks; the site shows what they print
 	$(SITE) notebooks

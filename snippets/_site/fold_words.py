@@ -8,7 +8,7 @@ import textwrap
 from collections.abc import Sequence, Set
 
 WIDTH = 98
-PARAGRAPH = re.compile(r"(?=\n\n)|(?<=s:)(?=\n)|(?=\n {8}[\w, ]+: )")  # its parts begin there
+PARAGRAPH = re.compile(r"(?=\n\n)|(?<=s:)(?=\n)|(?=\n {8}\w[\w, ]*: )")  # its parts begin there
 
 
 def worded(text: str, gone: Set[str], words: Sequence[str]) -> str:

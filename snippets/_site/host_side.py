@@ -285,10 +285,11 @@ def _refusals(
         ("sinks", sinks, (H,)),
         ("k_scale", k_scale, (Hkv,)),
         ("v_scale", v_scale, (Hkv,)),
-        ("cache_seqlens", cache_seqlens, q.shape[:1]),
     ):
-        if x.shape != shape or (name != "cache_seqlens" and not x.is_contiguous()):
-            yield ValueError(f"{name} has shape {(*x.shape,)}; allowed: {(*shape,)}")
+        if x.shape != shape or not x.is_contiguous():
+            yield ValueError(f"{name} has shape {(*x.shape,)}; allowed: {(*shape,)}, contiguous")
+    if decode and cache_seqlens.shape != q.shape[:1]:
+        yield ValueError(f"cache_seqlens has shape {(*cache_seqlens.shape,)}; allowed: [B]")
     if bias is not None:
         found, (B, H, M) = (*bias.shape,), [1, 1, *q.shape][-4:-1]
         sizes = (1, B), (1, H), (1, M), (k.shape[-2],)
@@ -372,7 +373,7 @@ def main():
             return attention(q, k, v, **options).transpose(0, 1)
         return attention(q, k, v, **options)
 
-    def eager(q, k, v):  # [4, M, D], [Hkv, N, D] twice
+    def eager(q, k, v):  # [4, M, D], [heads, N, D] twice
         if packed and q.shape[1] == 200:
             parts = ((q[:, :77], k[:, :150], v[:, :150]), (q[:, 77:], k[:, 150:], v[:, 150:]))
             return torch.cat([eager(*x) for x in parts], 1)

@@ -235,6 +235,12 @@ def _decode_texts(ticks: Ticks, source: str) -> Iterator[tuple[str, str]]:
     old = 'kind == "16 bits" and BLOCK_D == 128 and (many or 0 < page < tile.BLOCK_N):'
     new = f"{wide} and ((paged and page < tile.BLOCK_N) or many):"
     yield f"{old}\n        if not page:", f"{new}\n        if not paged:"
+    H, many = ("Hkv", ", H a multiple of Hkv") if ticks.grouped else ("H", "")
+    start, end = source.index("[B, Hkv, N, D], H a"), source.index("Any strides. In q's dtype")
+    pages = f"[pages, {H}, page, D]{many};\n            a page is a power of two of keys. "
+    yield source[start:end], pages if ticks.paged else f"[B, {H}, N, D]{many}. "
+    if ticks.lse:
+        yield "; with return_lse also [B, H, M] in", ", and the logsumexp [B, H, M] in"
     yield "; `check_cache` in\n        cache.py tells of them.", "."
     yield " Without it every sequence fills its cache.", ""
     yield "and (page or not fp8)", "and (paged or not fp8)"
@@ -268,7 +274,7 @@ def _texts(ticks: Ticks, source: str) -> Iterator[tuple[str, str]]:
     )
     yield "from 2^-64 to 2^64", "from 2^-64 to 1"
     kinds = "float16, bfloat16 or float32 (on CUDA cores)"
-    yield f"{kinds}; D 16 to 256 in steps of 8;", f"float16 or bfloat16; D {D};"
+    yield f"{kinds}; D 16 to 256 in steps of 8;", f"float16 or bfloat16, with D = {D}."
     if not _specialized(ticks):
         start = source.index("    # A kernel that makes a descriptor")
         yield source[start : source.index("    with torch.cuda.device_of", start)], ""
@@ -276,17 +282,31 @@ def _texts(ticks: Ticks, source: str) -> Iterator[tuple[str, str]]:
         yield " * H * B,)],", " * H * B,)]("
     if ticks.backward and not _tiles(ticks)[0].maxnreg:
         yield ", maxnreg=KEYS_REGISTERS", ""
-    here, there = "descriptors of [B, Hkv, N, D]", "pointers to the first element"
-    if ticks.gpu not in TMA:
-        yield f"k and v: {here}, or {there}", there
+    H, many = ("Hkv", ", H a multiple of Hkv") if ticks.grouped else ("H", "")
+    here, there = "k and v: descriptors of [B, Hkv, N, D]", "pointers to the first element"
+    tma = ticks.gpu in TMA
+    kinds = [here.replace("Hkv", H)] * tma + [there] * (not tma or not ticks.contiguous)
+    yield f"{here}, or {there}", ", or ".join(kinds)
+    if not tma:
         yield "# TMA: descriptor of [B, H, rows, D]; otherwise pointer", "# pointer"
-    elif ticks.contiguous:
-        yield f"k and v: {here}, or {there}", f"k and v: {here}"
     if ticks.contiguous:
         yield "Any strides, but the D columns of a row lie side by side.", "Contiguous."
     if not ticks.grouped:
         yield "hk = h // G  # the head of keys and values\n\n", "hk = h\n\n"
-        yield "k, v: [..., Hkv, N, D], H a multiple of Hkv", "k, v: [..., H, N, D]"
+    one, two, rows = "[..., H, M, D]", f"[..., {H}, N, D]", "[..., H, M]"
+    if ticks.packed:
+        one, two, rows = "[total, H, D]", f"[total, {H}, D]", "[H, total]"
+        yield "H and a batch may be left out. Any", "Any"
+        yield f"Packed: {one}, the rows of all sequences one", "The rows of all sequences stand one"
+    yield "q: [..., H, M, D], float16", f"q: {one}, float16"
+    yield "[..., Hkv, N, D], H a multiple of Hkv; packed: [total, Hkv, D]", two + many
+    if ticks.lse:
+        old = "; with return_lse also [..., H, M], packed [H, total], in"
+        yield old, f", and the logsumexp {rows} in"
+    if ticks.backward:
+        grads = ("[N, {}, D]", "[M, H, D]") if ticks.packed else ("[B, {}, N, D]", "[B, H, M, D]")
+        yield "[B, Hkv, N, D], packed [N, Hkv, D]", grads[0].format(H)
+        yield "[B, H, M, D], packed [M, H, D]", grads[1]
 
 
 def _constants(ticks: Ticks) -> str:

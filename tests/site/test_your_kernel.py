@@ -290,6 +290,10 @@ def test_a_file_has_nothing_else_and_stays_as_it_is(name):
     words = {*choice.words} - {"page", "pages"}  # which a cache in one piece has, by name
     named = [word for word in words if re.search(rf"\b{word}\b", code)]
     assert named == [], "what is not there"
+    said = {"and not checked: if": ticks.packed, "dtype, and the logsumexp [": ticks.lse}
+    said |= {"[..., H": not ticks.packed and not ticks.decode}
+    said |= {} if ticks.grouped and not ticks.paged else {"Hkv, N, D]": False}
+    assert {words: words in text for words in said} == said
     assert your_kernel.formatted(fold.fold(text, choice)) == text, "twice is once"
     lint = [sys.executable, "-m", "ruff", "check", "--stdin-filename", str(SOURCE), "-"]
     done = subprocess.run(lint, input=text, capture_output=True, text=True, cwd=ROOT)

@@ -136,7 +136,11 @@ def test_a_right_kernel_is_raced_against_measured_times_and_its_bound_is_counted
     assert roof.get_attribute("points").endswith(f",{own.get_attribute('cy')}"), "not on its roof"
     assert rows[room] == f"{measured[room] * 1e3:.3g}\xa0µs"
     assert measured[room] * 1e3 > least, "no measured time is below its bound"
-    assert "A lower bound and not a time" in tab.locator(".am-play-at-work").inner_text()
+    at_work = tab.locator(".am-play-at-work")
+    assert "A lower bound and not a time" in at_work.inner_text()
+    at_work.evaluate("part => part.scrollIntoView({ block: 'center', behavior: 'instant' })")
+    top, editor = (x.bounding_box() for x in (at_work, tab.locator(".am-play-editor")))
+    assert editor["y"] + editor["height"] <= top["y"], "the editor lies over it"
     assert tab.wrong == []
 
 

@@ -382,7 +382,8 @@ function show(from, subject, text) {
   const task = from.closest(".am-exercise")?.querySelector(".am-task").cloneNode(true);
   const top = make("div", { className: "am-play-top" }, bar, task ?? "");
   const frame = button("Show the whole kernel", unfold, { className: "am-play-line", hidden: true });
-  box.append(top, place, make("div", { className: "am-play-seen" }, status, verdicts, mistake, subject.launch ?? "", detail, help), atWork);
+  const seen = make("div", { className: "am-play-seen" }, status, verdicts, mistake, subject.launch ?? "", detail, help);
+  box.append(top, make("div", { className: "am-play-beside" }, place, seen), atWork);
   const block = from.closest(".highlight, .am-exercise, .am-file, .am-kernel") ?? from;
   block.after(box);
   from.setAttribute("aria-expanded", "true");

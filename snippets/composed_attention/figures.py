@@ -183,7 +183,7 @@ def alignment(results):
         f"{BANDWIDTH.text(narrow)}, rows of {wide['columns']} at {BANDWIDTH.text(wide)}.",
         numbers={"slower": units.percent(TIME(narrow) / TIME(wide) - 1)},
         claims={
-            f"{PAGE}: each load takes one number instead of four": [
+            f"{PAGE}: each load take one number instead of four": [
                 r["numbers_a_load"] for r in (narrow, wide, long, longest)
             ]
             == [1, 4, 1, 4],
@@ -287,7 +287,7 @@ def strides(results):
             "single_long": change(over["float32", 4096]),
         },
         claims={
-            f"{PAGE}: whether that pays depends on the dtype": over["float16", 256]
+            f"{PAGE}: that changes the time by": over["float16", 256]
             < 0.98
             < 1.02
             < over["float32", 4096],

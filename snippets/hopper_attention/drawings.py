@@ -113,7 +113,7 @@ def fragment():
                 drawn.append(frame(x - 1, y - 1, 2 * grid.wide + 1, grid.tall + 1, INK, 2))
     foot = grid.y + grid.down
     drawn += [
-        bracket(grid.x, foot + 6, grid.across, "repeats every 8 columns, up to N"),
+        bracket(grid.x, foot + 6, grid.across, "repeats every 8 columns of the tile"),
         words(
             PHONE,
             foot + 42,

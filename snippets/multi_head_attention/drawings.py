@@ -159,8 +159,8 @@ def split():
     )
     return Picture(
         sees="A head is a slab of columns of one wide product.",
-        caption="A color is a head. One matrix product makes the queries of all heads (those of "
-        "keys and values look alike), and one batched product attends in all of them.",
+        caption="A color is a head. Drawn for the queries; keys and values are further columns of "
+        "the same product. One batched product then attends in all heads.",
         svg=svg(PHONE, joined + tall + 4, about, drawn),
     )
 

@@ -89,6 +89,9 @@ QUESTIONS = {
     "logsumepx": "glossary#logsumexp attention_memory#fused flash_backward#formulas",
     "√d": "attention_weights#why-sqrt-d",
     "triton exercises": "playground playground#the-ladder",
+    "misaligned address": "errors#base-must-be-16*",
+    "warp divergence": "glossary#warp",
+    "cross attention": "glossary#cross-attention",
     "sotfmax overflow": "errors#softmax-overflow*",
     "kernle launch": "host_time host_time#one-launch glossary#kernel-launch",
     # What the site does not cover: the entry that says so.
@@ -96,6 +99,7 @@ QUESTIONS = {
     "blackwell": "glossary#other-gpus",
     "amd rocm": "glossary#other-gpus",
     "alibi bias": "glossary#other-masks",
+    "prefix caching": "glossary#prefix-caching",
 }
 ENOUGH = 0.95  # of them have such a section among the first three
 LESS = "playground* *#exercise *#next *#read-on"  # exercises, sources, links

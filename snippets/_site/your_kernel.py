@@ -285,8 +285,8 @@ def _texts(ticks: Ticks, source: str) -> Iterator[tuple[str, str]]:
     H, many = ("Hkv", ", H a multiple of Hkv") if ticks.grouped else ("H", "")
     here, there = "k and v: descriptors of [B, Hkv, N, D]", "pointers to the first element"
     tma = ticks.gpu in TMA
-    kinds = [here.replace("Hkv", H)] * tma + [there] * (not tma or not ticks.contiguous)
-    yield f"{here}, or {there}", ", or ".join(kinds)
+    both = [here.replace("Hkv", H)] * tma + [there] * (not tma or not ticks.contiguous)
+    yield f"{here}, or {there}", ", or ".join(both)
     if not tma:
         yield "# TMA: descriptor of [B, H, rows, D]; otherwise pointer", "# pointer"
     if ticks.contiguous:

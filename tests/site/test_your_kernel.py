@@ -336,7 +336,7 @@ def test_make_passes_what_was_typed():
 
 
 def test_one_file_needs_no_triton_but_the_installed_one():
-    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", __file__]
+    command = [sys.executable, "-m", "pytest", "--collect-only", __file__]
     env = os.environ | {"YOUR_KERNEL": "D=64"}
     done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=True)
     found = re.findall(r"compiles_a_file\[(.*)-plain_d64", done.stdout)

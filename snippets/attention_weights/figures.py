@@ -197,7 +197,7 @@ def scaling(results):
         caption=f"{keys} queries and keys drawn from N(0, 1), in float64; median of "
         f"{len(values(rows, 'seed'))} draws, bars from the lowest to the highest. Entropy "
         "relative to equal weights; the gradient is the matrix of ∂weight/∂score of a row, its "
-        "norm the root of the sum of squares, averaged over rows (dotted: the row in the middle).",
+        "norm the root of the sum of squares, averaged over rows (dotted: the median row).",
         plot=charts.lines(
             drawn,
             [
@@ -245,9 +245,11 @@ def scaling(results):
         claims={
             f"{PAGE}: how large is the largest of 256 weights": keys == 256,
             f"{PAGE}: More than one half": at["largest_weight", 64, False] > 0.5,
-            f"{PAGE}: at 16 columns, where the scaled softmax has": peak == 16,
-            f"{PAGE}: At 1024 columns that of the median row": last == 1024,
-            f"{PAGE}: Its mean over the rows first *grows*": at["gradient_norm", peak, False]
+            f"{PAGE}: at 16 columns,": peak == 16,
+            f"{PAGE}: at 1024 columns the median row keeps": last == 1024,
+            f"{PAGE}: Its norm, averaged over the rows, first *grows*": at[
+                "gradient_norm", peak, False
+            ]
             > at["gradient_norm", peak, True],
         },
     )

@@ -40,7 +40,6 @@ def tensors(results):
         f"{size(full['scores'])}: {_layer(full)}, bytes by formula.",
         numbers={
             "q": size(full["q"]),
-            "factor": full["scores"] // full["q"],
             "together": size(together),
             "card": size(full["card_bytes"]),
         },
@@ -148,14 +147,14 @@ def peak_memory(results):
             f"{PAGE}: The rest is workspace": all(
                 r["bytes_requested"] > r["bytes_fused"] for r in workspace
             ),
-            f"{PAGE}: FlashAttention-2 takes": [
+            f"{SDPA}: *Flash* can hold more than its output": [
                 (r["implementation"], r["N"])
                 for name in fused
                 for r in peaks[name]
                 if r["bytes_requested"] > 1.5 * r["bytes_fused"]
             ]
             == [(FLASH, BUMP)],
-            f"{PAGE}: it splits the keys into": parts > 1 and rest < SLACK,
+            f"{SDPA}: FlashAttention-2 splits the keys into": parts > 1 and rest < SLACK,
             f"{SDPA}: so its N × N tensors are twice as large": math > 2 * longest["bytes_peak"],
         },
     )
@@ -425,9 +424,10 @@ def intensity(results):
             == {"memory"}
             and max(r["memory"] for r in eager) < 2 / 3,
             f"{PAGE}: so neither ceiling explains it": max(speed) < 1 / 2,
-            f"{PAGE}: **Fused attention with many queries is not": _near(sdpa) == {"arithmetic"}
+            f"{PAGE}: **Fused attention with many queries is not memory-bound": _near(sdpa)
+            == {"arithmetic"}
             and min(map(FLOP_A_BYTE, sdpa)) > edge,
-            f"{PAGE}: **Decoding is, if the cache is long": _near(decode) == {"memory"},
+            f"{PAGE}: **Decoding with a long cache is memory-bound": _near(decode) == {"memory"},
         },
     )
 

@@ -74,7 +74,8 @@ def row_and_column():
     return Picture(
         sees="Along a row a warp shares its sectors; down a column each lane needs its own.",
         caption=f"A float32 matrix stored row by row; a square is an element, and {PER} next to "
-        f"each other are a sector of {SECTOR} bytes. Both warps ask for {LANES * SIZE} bytes.",
+        f"each other are a sector of {SECTOR} bytes. A *warp* is {LANES} threads, its "
+        f"*lanes*; both warps ask for {LANES * SIZE} bytes.",
         svg=svg(PHONE, foot + 36, about, drawn),
     )
 

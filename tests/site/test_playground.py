@@ -204,7 +204,7 @@ def test_the_questions_have_the_answers_that_the_code_gives():
     given = ", ".join(map(str, (*k.stride(), k.storage_offset())))
     assert answers("multi_head_attention", "strides") == [given]
     assert answers("attention_memory", "budget") == [str(64 * 2**20 // (16 * 2 * 8192 * 2))]
-    touched = {3 * 4 * lane // 32 for lane in range(32)}
+    touched = {5 * 4 * lane // 32 for lane in range(32)}
     assert answers("coalescing", "sectors") == [str(len(touched))]
     weights = torch.tensor([1.0, 2.0, 5.0]).log().softmax(0)
     assert float(answers("attention_weights", "one_weight")[0]) == pytest.approx(weights[2].item())

@@ -18,7 +18,7 @@ from snippets._lab.draw.identity import identity
 from snippets._lab.draw.pictures import Picture, picture
 from snippets._lab.draw.rows import TIME, only, pick
 from snippets._lab.draw.timelines import Span, Timeline, time_arrow, timeline
-from snippets._lab.draw.units import binary, count
+from snippets._lab.draw.units import count, thousands
 
 POST = "vectorized_attention"
 Q, K, V = (identity(name).color for name in ("q", "k", "v"))
@@ -41,7 +41,7 @@ def loads(results):
     if result is None:
         return None
     slow, fast = (
-        only(result.rows, implementation=name, M=1, N=512)
+        only(result.rows, implementation=name, M=1, N=256)
         for name in ("basic_attention", "vectorized_attention")
     )
     many = 2 * slow["N"] + 1
@@ -169,7 +169,7 @@ def tile_in_registers(results):
                 words(
                     x + wide / 2,
                     floor + 45,
-                    binary(row["stack_bytes"]),
+                    thousands(row["stack_bytes"]),
                     10.5,
                     600,
                     color=INK,
@@ -177,7 +177,7 @@ def tile_in_registers(results):
             ]
     drawn += [
         words(0, floor + 29, "per thread", 10.5, color=MUTED, anchor="start"),
-        words(0, floor + 45, "stack", 10.5, color=MUTED, anchor="start"),
+        words(0, floor + 45, "stack, bytes", 10.5, color=MUTED, anchor="start"),
     ]
     about = "; ".join(
         f"N {r['N']}: {_held(r)} numbers per thread, a stack of {r['stack_bytes']} bytes"

@@ -116,7 +116,7 @@ NOT_OF_TIMES = {
     "scoreboard/training": 1,
     "tiled_attention/axes": 2,
     "tiled_attention/tiles": 2,
-    "vectorized_attention/forward": 4,
+    "vectorized_attention/forward": 5,
     "vectorized_attention/remedies": 1,
 }
 

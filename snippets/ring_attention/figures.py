@@ -16,7 +16,7 @@ from snippets._lab.draw.rows import (
     rate,
     values,
 )
-from snippets._lab.draw.tables import columns, table
+from snippets._lab.draw.tables import columns, listed, table
 from snippets._lab.draw.units import (
     bandwidth,
     between,
@@ -230,8 +230,9 @@ def training(results):
     return Figure(
         finding=f"Forward and backward together run at {reached['full']} of the ideal speed-up "
         f"without a mask, and {reached['causal']} with a causal one.",
-        caption="Time of forward and backward, B 1, 16 heads, D 128, bfloat16. The ideal is the "
-        "faster of the two on one GPU, divided by the number of GPUs.",
+        caption=f"Forward and backward at N {listed(map(count, values(rows, 'N')))}, B 1, "
+        "16 heads, D 128, bfloat16. The ideal is the faster of hopper_backward and cuDNN on one "
+        "GPU, divided by the number of GPUs.",
         plot=charts.bars(
             results,
             [Series(n, label) for label, n in names.items()],

@@ -151,7 +151,7 @@ def _ring_attention_kernel(
         old = tl.load(acc_ptr + place, mask=mask_m[:, None] & mask_d, other=0.0)
         m_new = tl.maximum(m_i, m_old)
         m_sub = tl.where(m_new == float("-inf"), 0.0, m_new)
-        # `after` is 1, as scores are scaled first; or the scale, where they may be huge.
+        # after: 1 if scores were scaled already, else the scale (EXACT)
         beta = tl.exp2((m_old - m_sub) * after)  # [BLOCK_M]: at most 1, as alpha
         alpha = tl.exp2((m_i - m_sub) * after)
         acc = acc * alpha[:, None] + old * beta[:, None]

@@ -113,7 +113,6 @@ def check(device):
             raise RuntimeError(f"a launcher does not see the pretended card {target}")
 
 
-# --8<-- [start:on_card]
 class OnCard(torch.Tensor):
     """A tensor in main memory that says it is on a GPU: a launcher asks, and no kernel reads it."""
 
@@ -156,7 +155,6 @@ def on_card(target):
     ):
         after.callback(_forget_cards)
         yield
-        # --8<-- [end:on_card]
 
 
 def _forget_cards():

@@ -21,6 +21,7 @@ PAGE = "docs/lab/your_gpu.md"
 SHOWN_FIRST = "H200"  # without a choice
 EXCERPTS = ("flash_attention", "vectorized_attention")  # of one point each, shown on a page
 DTYPES = ("float16", "bfloat16", "float32")
+NOT_ON_T4 = {"flash_attention", "masks_and_packing"}  # bfloat16 and wide heads, by the page
 STATIC = (
     "launcher",
     "case",
@@ -43,6 +44,7 @@ def kernels(results):
         raise DataError(f"nothing was compiled for {', '.join(sorted(missing))}")
     by_target = {target: by_target[target] for target in dict.fromkeys(c.target for c in CARDS)}
     shown = {target: [_shown(r, target) for r in rows] for target, rows in by_target.items()}
+    t4 = [r for r in by_target["sm_75"] if r["launcher"] != "hopper_attention"]
     every = [row for rows in shown.values() for row in rows]
     verdicts = Counter(row["verdict"] for row in every)
     first = next(card for card in CARDS if card.name == SHOWN_FIRST)
@@ -51,15 +53,16 @@ def kernels(results):
         f"GPU: {verdicts['fits']} fit in registers and shared memory, {verdicts['spills']} spill, "
         f"{verdicts['does not fit']} do not fit; {verdicts['refused']} calls are refused by their "
         "launcher.",
-        caption="Each kernel as the compiler made it for a card. Nothing ran.",
+        caption="Each kernel as the compiler made it for a card, ahead of time, with Triton "
+        f"{listed(sorted({r.versions['triton'] for r in results}))}. Nothing ran.",
         numbers={"launchers": len({row["launcher"] for row in every})},
         table=[{name: row[name] for name in STATIC} for row in shown[first.target]],
         widget="\n".join(
             [
                 '<div class="am-cards" data-widget="your_gpu" markdown>',
                 "[Every card's kernels](/figures/your_gpu/kernels_cards.json){ .am-source } "
-                "Below are the dtypes of which a launcher takes some call and its kernels fit; "
-                "with a script you may choose a card.",
+                "Dtypes that a launcher accepts and whose kernels fit; with JavaScript you can "
+                "choose a card.",
                 "",
                 *table(
                     [
@@ -100,15 +103,27 @@ def kernels(results):
             "sources": _sources(),
         },
         claims={
-            f"{PAGE}: `hopper_attention` refuses every call but on the H100 and H200": all(
+            f"{PAGE}: `hopper_attention` takes 16-bit calls on the H100 and H200, and": all(
                 _refused_altogether(rows) == ({"hopper_attention"} if target != "sm_90" else set())
                 for target, rows in by_target.items()
-            ),
-            f"{PAGE}: `flash_attention` and `masks_and_packing` refuse bfloat16, and only": all(
-                _unable([r for r in rows if r["dtype"] == "bfloat16"]) - _refused_altogether(rows)
-                == ({"flash_attention", "masks_and_packing"} if target == "sm_75" else set())
-                for target, rows in by_target.items()
-            ),
+            )
+            and {
+                (r["dtype"] != "float32", not r["refused"])
+                for r in by_target["sm_90"]
+                if r["launcher"] == "hopper_attention"
+            }
+            == {(True, True), (False, False)},
+            f"{PAGE}: On the T4, `flash_attention` and `masks_and_packing` refuse bfloat16 and "
+            "more than 128 columns; bfloat16 compiles in the others": _unable(
+                r for r in t4 if r["dtype"] == "bfloat16"
+            )
+            == NOT_ON_T4
+            and {
+                (r["dtype"] == "bfloat16" or _wide(r), bool(r["refused"]))
+                for r in t4
+                if r["launcher"] in NOT_ON_T4
+            }
+            == {(True, True), (False, False)},
             f"{PAGE}: `tiled_attention` spills on every card": all(
                 ("tiled_attention", "spills") in {(r["launcher"], r["verdict"]) for r in rows}
                 for rows in shown.values()
@@ -239,6 +254,11 @@ def _sources():
 
 def _unable(rows):
     return {r["launcher"] for r in rows if r["refused"] or r.get("error")}
+
+
+def _wide(row):
+    """Whether a call is of more than 128 columns: "1024 keys, D 256, causal"."""
+    return " D 256" in row["case"]
 
 
 def _refused_altogether(rows):

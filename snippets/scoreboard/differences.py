@@ -105,7 +105,7 @@ def steps_html(paths: dict[str, Path], facts: dict[str, str]) -> str:
             f"{sum(s == '-' for s, _ in rows)} lines removed, {sum(s == '+' for s, _ in rows)} "
             f"added, {kept} unchanged. "
             if i
-            else f"The first kernel, {kept} lines. "
+            else "The first kernel. "
         )
         body = "".join(
             f'<span class="am-ladder-{SIGNS[sign]}"><i>{sign}</i> {colored(line) or " "}</span>'

@@ -123,13 +123,16 @@ def kernels(results):
         claims={
             f"{PAGE}: the fastest of these is PyTorch's own SDPA": winner["implementation"]
             == "torch:sdpa",
+            f"{PAGE}: At N 4096 `vectorized_attention` cannot run: too many keys": N == 4096
+            and [r["implementation"] for r in results[0].rows if r["N"] == N and r.get("error")]
+            == ["vectorized_attention"],
             f"{PAGE}: each is faster than the previous one, but for `tiled_attention`": [
                 name for (_, one), (name, two) in pairwise(steps.items()) if two > one
             ]
             == ["tiled_attention"],
             f"{PAGE}: eager PyTorch has the largest error": worst["implementation"]
             == "torch:eager",
-            f"{PAGE}: PyTorch's math backend takes the most memory": hungry["implementation"]
+            f"{PAGE}: PyTorch's math backend needs the most memory": hungry["implementation"]
             == "torch:math",
         },
     )
@@ -219,8 +222,8 @@ def road(results):
         f"{times[2]}.",
         caption=f"{cell(small.label)}, queued: {rows[0]['heads']} heads of {N} "
         f"queries and keys, D {rows[0]['D']}, float16, all timed in one run. The drawing is of a "
-        f"smaller attention. Right of 1 {LAST} is faster; a dot is a case, hollow where it is too "
-        f"close to call, gray without a verdict, from fewer than three runs. GPU full: "
+        f"smaller attention. Right of 1 {LAST} is faster; each dot is a case: hollow if too close "
+        "to call, gray if it has fewer than three runs. GPU full: "
         f"{count(one['batch'] * one['N'])} tokens and {one['heads'] * one['D']} columns, bfloat16.",
         table=stops,
         widget=player(
@@ -477,7 +480,7 @@ def grids(results):
             OF_CUDNN,
             **_beside_cudnn(names),
         ),
-        numbers={"best": best.between(), "cudnn": compared[CUDNN].between()},
+        numbers={"cudnn": compared[CUDNN].between()},
         claims={f"{PAGE}: is behind it nowhere": compared[CUDNN].never_behind},
     )
 

@@ -54,7 +54,7 @@ STOPS = {
     ),
     "composed_attention": Stop(
         "Two products on tensor cores with a softmax in between, each a kernel of its own. All "
-        "scores go to memory and come back: its call takes up to {memory} there.",
+        "scores go to memory and come back: a call needs up to {memory} besides its inputs.",
         LAUNCHES,
         (ONE_KEY, KEPT),
         ((4, 12),),

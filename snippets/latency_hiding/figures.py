@@ -204,12 +204,14 @@ def littles_law(results):
     full = [r for r in rows if READ(r) >= FULL * limit]
     if not sparse or not full:
         raise DataError("no copy has so few bytes in flight, or so many, that the law can be seen")
-    first, alone = min(full, key=IN_FLIGHT), min(rows, key=IN_FLIGHT)
+    first = min(full, key=IN_FLIGHT)
+    shape = {"num_warps": first["num_warps"], "loads": first["loads"]}
+    alone = only(rows, programs=1, **shape)
     alike = _alike(rows)
     return Figure(
         finding="Near its ceiling memory makes loads wait: with "
         f"{size(IN_FLIGHT(first))} in flight one takes {time(TURN(first))} with its store, "
-        f"{ratio(TURN(first) / TURN(alone))} as long as with one tile alone.",
+        f"{ratio(TURN(first) / TURN(alone))} as long as for one program alone.",
         caption="A square is a copy in float32, whose launch decides how many bytes are asked for "
         "and not there yet; L2 flushed, axes logarithmic. Right: bytes in flight over the rate on "
         "the left, which by Little's law is how long a load takes. Dashed: the latency of a lone "

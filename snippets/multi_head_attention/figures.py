@@ -123,7 +123,7 @@ def layer_time(results):
             f"{PAGE}: although it has as many launches to wait for": called[LOOP] < small[LOOP],
             f"{PAGE}: only the batch keeps the GPU busy": called[LOOP] > 1.2 * large[LOOP]
             and called[WIDE] < 1.05 * large[WIDE],
-            f"{PAGE}: Wide or odd heads lose this advantage": behind == {1},
+            f"{PAGE}: Wide heads lose this advantage": behind == {1},
         },
     )
 

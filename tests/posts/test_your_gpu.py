@@ -280,7 +280,7 @@ def results(name="kernels"):
         ({"error": "needs 300000 bytes", "shared_bytes": 300_000}, "does not fit", "spills"),
         ({"error": "> 20 s", "shared_bytes": None}, "does not compile", "spills"),
         ({"spill_store_bytes": 8}, "spills", None),
-        ({"kernel": None, "refused": "no"}, "refused", "refuses every call"),
+        ({"kernel": None, "refused": "no"}, "refused", "takes 16-bit calls"),
         ({"tensor_core": "mma"}, "fits", "`tcgen05`"),
     ],
 )

@@ -7,7 +7,7 @@
 - Code is most of a page's elements. A span whose color is the text's own is taken away, operators
   and punctuation have the shortest tag there is, and a block says how many lines it has, so that a
   browser can leave it aside until it comes near, and how many columns, so that a script knows which
-  blocks scroll without looking at them. Those that scroll on a phone take the focus before that.
+  blocks scroll without looking at them.
 - The theme asks the host of a repository for its number of stars from the reader's browser.
 - Templates indent their lines. Where spaces do not show they are left out: 1.4 kB of a packed page.
 """
@@ -20,12 +20,7 @@ MARKUP = re.compile(r"<[^>]+>")
 # Names and spaces have no color of their own (--md-code-hl-name-color is the ink).
 PLAIN_SPAN = re.compile(r'<span class="(?:n|w)">([^<]*)</span>')
 QUIET_SPAN = re.compile(r'<span class="[op]">([^<]*)</span>')
-CODE_BLOCK = re.compile(
-    r'<div class="([^"]*\bhighlight\b[^"]*)">(?=(.*?)</code></pre>)(.*?<code)>', re.DOTALL
-)
-NARROW = (
-    30  # columns of code that a narrow phone shows: more take the focus until a script measures
-)
+CODE_BLOCK = re.compile(r'<div class="([^"]*\bhighlight\b[^"]*)">(?=(.*?)</code></pre>)', re.DOTALL)
 
 SESSION = re.compile(r"\blanguage-(?:console|pycon)\b")
 PROMPT = re.compile(r"(?:\$|>>>|\.\.\.)(?: |$)")
@@ -98,9 +93,7 @@ def _code_block(match: re.Match[str]) -> str:
     if SESSION.search(match[1]) and (commands := typed(text)):
         escaped = html.escape(commands).replace("\n", "&#10;")
         quiet += f' data-copy="{escaped}"'  # the theme's button copies that
-    size = f'style="--am-lines: {lines}; --am-columns: {columns}"'
-    focus = ' tabindex="0"' if columns > NARROW else ""
-    return f'<div class="{match[1]}"{quiet} {size}>{match[3]}{focus}>'
+    return f'<div class="{match[1]}"{quiet} style="--am-lines: {lines}; --am-columns: {columns}">'
 
 
 def typed(session: str) -> str:

@@ -187,15 +187,15 @@ def backward(results):
         },
         claims={
             f"{PAGE}: At D 128 cuDNN is ahead in every case but one, which is too close to call": (
-                sorted(gain.word for gain in cudnn.where(D=128).values())
+                sorted(cudnn.where(D=128).words)
                 == ["behind"] * (len(cudnn.where(D=128)) - 1) + ["undecided"]
             ),
-            f"{PAGE}: At D 64 it is behind without a mask": {
-                gain.word for gain in cudnn.where(D=64, causal=False).values()
-            }
+            f"{PAGE}: At D 64 it is behind without a mask": set(
+                cudnn.where(D=64, causal=False).words
+            )
             == {"ahead"},
             f"{PAGE}: with one it depends on the length": {"ahead", "behind"}
-            <= {gain.word for gain in cudnn.where(D=64, causal=True).values()},
+            <= set(cudnn.where(D=64, causal=True).words),
             f"{PAGE}: ## Faster than FlashAttention-2": min(compared[FLASH].values()) > 1,
             f"{PAGE}: FlashAttention-4 is faster than cuDNN in every case": all(
                 x > 1 for name, against in others.items() if name == "fa4" for x in against.values()

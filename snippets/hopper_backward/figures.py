@@ -151,7 +151,7 @@ def backward(results):
         numbers={"fa4": compared[FA4].between()},
         claims={
             f"{PAGE}: FlashAttention-4's backward is ahead in all cells but one, which is": sorted(
-                gain.word for gain in compared[FA4].values()
+                compared[FA4].words
             )
             == [*["behind"] * (len(compared[FA4]) - 1), "undecided"],
             f"{PAGE}: cuDNN is behind in every cell, and so is our Triton kernel": min(

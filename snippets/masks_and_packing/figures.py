@@ -109,10 +109,10 @@ def windows(results):
         },
         claims={
             f"{PAGE}: a similar number of tiles": 0.7 < min(sizes) <= max(sizes) < 1.5,
-            f"{PAGE}: faster in every case": {x.word for x in beside[FLEX].values()} == {"ahead"},
-            f"{PAGE}: FlashAttention-4 is faster in every backward": {
-                gain.word for gain in beside[FA4].where(part="backward").values()
-            }
+            f"{PAGE}: faster in every case": set(beside[FLEX].words) == {"ahead"},
+            f"{PAGE}: FlashAttention-4 is faster in every backward": set(
+                beside[FA4].where(part="backward").words
+            )
             == {"behind"},
             f"{PAGE}: An edge costs next to nothing": min(tiles) > 0.95,
         },

@@ -30,9 +30,14 @@ class Against(dict[Any, Gain]):
         return min(self, key=self.__getitem__)
 
     @property
+    def words(self) -> list[str]:
+        """The verdict of each case: "ahead", "level", …, or "" where there is none."""
+        return [gain.word for gain in self.values()]
+
+    @property
     def never_behind(self) -> bool:
         """Whether each case has a verdict, and none is that ours is slower."""
-        return {gain.word for gain in self.values()}.isdisjoint({"behind", ""})
+        return {"behind", ""}.isdisjoint(self.words)
 
     def where(self, **wanted: Any) -> "Against":
         """The same for the cases with these values; a verdict stays what it is among all."""
@@ -48,10 +53,9 @@ class Against(dict[Any, Gain]):
 
     def verdicts(self) -> str:
         """How often it is ahead and behind: "ahead in 9 of 12 cases, behind in 1"."""
-        words = [gain.word for gain in self.values()]
-        if not any(words):
+        if not any(self.words):
             return "no verdict: fewer than three runs"
-        ahead, behind = words.count("ahead"), words.count("behind")
+        ahead, behind = self.words.count("ahead"), self.words.count("behind")
         return f"ahead in {ahead} of {len(self)} cases, behind in {behind}"
 
 

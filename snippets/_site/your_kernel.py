@@ -235,7 +235,7 @@ def _decode_texts(ticks: Ticks, source: str) -> Iterator[tuple[str, str]]:
     old = 'kind == "16 bits" and BLOCK_D == 128 and (many or 0 < page < tile.BLOCK_N):'
     new = f"{wide} and ((paged and page < tile.BLOCK_N) or many):"
     yield f"{old}\n        if not page:", f"{new}\n        if not paged:"
-    H, many = ("Hkv", ", H a multiple of Hkv") if ticks.grouped else ("H", "")
+    H, many = _heads_of_keys(ticks)
     start, end = source.index("[B, Hkv, N, D], H a"), source.index("Any strides. In q's dtype")
     pages = f"[pages, {H}, page, D]{many};\n            a page is a power of two of keys. "
     yield source[start:end], pages if ticks.paged else f"[B, {H}, N, D]{many}. "
@@ -282,7 +282,7 @@ def _texts(ticks: Ticks, source: str) -> Iterator[tuple[str, str]]:
         yield " * H * B,)],", " * H * B,)]("
     if ticks.backward and not _tiles(ticks)[0].maxnreg:
         yield ", maxnreg=KEYS_REGISTERS", ""
-    H, many = ("Hkv", ", H a multiple of Hkv") if ticks.grouped else ("H", "")
+    H, many = _heads_of_keys(ticks)
     here, there = "k and v: descriptors of [B, Hkv, N, D]", "pointers to the first element"
     tma = ticks.gpu in TMA
     both = [here.replace("Hkv", H)] * tma + [there] * (not tma or not ticks.contiguous)
@@ -307,6 +307,11 @@ def _texts(ticks: Ticks, source: str) -> Iterator[tuple[str, str]]:
         grads = ("[N, {}, D]", "[M, H, D]") if ticks.packed else ("[B, {}, N, D]", "[B, H, M, D]")
         yield "[B, Hkv, N, D], packed [N, Hkv, D]", grads[0].format(H)
         yield "[B, H, M, D], packed [M, H, D]", grads[1]
+
+
+def _heads_of_keys(ticks: Ticks) -> tuple[str, str]:
+    """What a docstring calls their number, and what it says of it."""
+    return ("Hkv", ", H a multiple of Hkv") if ticks.grouped else ("H", "")
 
 
 def _constants(ticks: Ticks) -> str:

@@ -64,7 +64,7 @@ def forward(lab):
 # Pieces of kernel.py and what replaces them; a text is the code alone, without comments.
 PAIRED = "_paired(total, tiles, programs) if causal else 0"
 PAIRS = (PAIRED, "total if causal else 0")
-AS_THEY_COME = [  # head after head, and a program takes every so-manyth tile
+AS_THEY_COME = [  # head after head: program p takes tiles p, p + programs, …
     ("gl.where(prob.paired > 0, 2, 1)", "1"),
     ("gl.where(work_idx < prob.paired, pair, turn)", "work_idx + programs"),
 ]
@@ -432,7 +432,7 @@ GRIDS = ((2048, 24), (4096, 64), (8192, 3), (16_384, 16))  # queries and keys, h
 
 @measured_on("gpu")
 def order(lab):
-    """Causal tiles dealt in pairs, by their length, or first so and then so: the kernel's way."""
+    """Causal tiles dealt in pairs, by their length, or first in pairs: the kernel's way."""
     for case in lab.each(dtype=["bfloat16"], causal=[True], D=[64, 128]):
         chosen = VARIANTS[case["D"]][0]
         launchers = {

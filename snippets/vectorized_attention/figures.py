@@ -20,6 +20,7 @@ from snippets._lab.draw.rows import (
 )
 from snippets._lab.draw.tables import case
 from snippets._lab.draw.units import flops, percent, ratio, seconds, thousands, time
+from snippets._lab.results.store import DataError
 
 OURS, BASIC, SDPA = "vectorized_attention", "basic_attention", "torch:sdpa"
 BLOCKS = "vectorized_attention:exercise"
@@ -131,13 +132,16 @@ def traffic(results):
     head = only(rows, case="whole head", implementation=OURS)
     # What the recorder counted at other lengths follows from N and D, so 256 keys do too.
     for row in rows:
-        if row["implementation"] != BLOCKS:
-            assert row["loads"] == row["programs"] * _loads(row["implementation"], row["N"])
-            assert row["bytes_loaded"] == row["programs"] * _bytes_loaded(row["N"], row["D"])
+        programs, name, counted = row["programs"], row["implementation"], row["bytes_loaded"]
+        if name != BLOCKS and (row["loads"], counted) != (
+            programs * _loads(name, row["N"]),
+            programs * _bytes_loaded(row["N"], row["D"]),
+        ):
+            raise DataError(f"{name}, N {row['N']}: its loads don't follow from N and D")
     N, D = 256, one["D"]
     loads = {name: _loads(name, N) for name in (BASIC, OURS)}
-    # Instructions of a warp: a row takes one; of a tile each thread loads four elements at a time.
-    wide = 1 + 2 * N * D // (4 * THREADS * 4)
+    # Instructions of a warp: a row takes one; of a tile, four numbers of each thread of four warps.
+    wide = 1 + 2 * N * D // (4 * 4 * THREADS)
     return Figure(
         finding=f"A program's loads fall from {thousands(before['loads'])} to {one['loads']}; its "
         f"bytes stay at {thousands(one['bytes_loaded'])}.",

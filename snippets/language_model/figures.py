@@ -228,8 +228,9 @@ def verdict(results):
         claims={
             f"{PAGE}: all four are told from chance": len(found) == len(ends) == 4,
             f"{PAGE}: from it: zero lies inside": not _told_apart(right),
-            f"{PAGE}: more than the smallest mistake of the four adds": _singly(compared)
-            > min(abs(mean) for mean, _ in paired.values()),
+            f"{PAGE}: about as much as the smallest mistake of the four adds": 0.5
+            < _singly(compared) / min(abs(mean) for mean, _ in paired.values())
+            < 2,
         },
         sources=(mine["losses"], mine["faults"]),
     )

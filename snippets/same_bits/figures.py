@@ -89,6 +89,11 @@ def ring(results):
             "first": share(pick(one, chunk=0)),
             "later": share([r for r in one if r["chunk"]]),
         },
+        claims={
+            f"{PAGE}: It does: in another batch": all(
+                bool(r["differ"]) == (r["change"] == "splits" and r["chunk"] > 0) for r in rows
+            ),
+        },
     )
 
 

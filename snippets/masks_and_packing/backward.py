@@ -334,11 +334,9 @@ def _queries_kernel(
     q, k, v, grad_out,  # descriptors of [B, heads, rows, D], or pointers
     out_ptr,  # [B, H, M, D]
     lse_ptr, grad_lse_ptr,  # [B, H, M], contiguous; the second may be None
-    sinks_ptr,  # [H], or None
     bias_ptr,  # as above
     cu_q_ptr, cu_k_ptr,
     lse_log2_ptr, delta_ptr,  # written: [B, H, M]
-    grad_sinks_ptr,  # written: [B, H, tiles], what the queries of a tile add to their sink's
     grad_q_ptr,  # [B, H, M, D], packed [M, H, D]: contiguous
     stride_qb, stride_qh, stride_qm,
     stride_kb, stride_kh, stride_kn,
@@ -430,10 +428,6 @@ def _queries_kernel(
         out, do_tile, lse_ptr, grad_lse_ptr, lse_log2_ptr, delta_ptr, head, offs_m, M, all_rows,
         stride_sums, place_of_sums * BLOCK_M if PACKED else None,
     )  # fmt: skip
-    if sinks_ptr is not None:  # dS of the sink, whose dP is 0: -exp(sink - lse) Δ
-        p = tl.exp2(tl.load(sinks_ptr + h) * LOG2_E - lse_log2)
-        ds = tl.sum(tl.where(offs_m < M, -p * delta, 0.0), axis=0)
-        tl.store(grad_sinks_ptr + head.to(tl.int64) * num_tiles + place_of_sums, ds)
     if KEEP:
         q_tile, do_tile = _in_registers(q_tile, BLOCK_D), _in_registers(do_tile, BLOCK_D)
 
@@ -784,20 +778,19 @@ def masks_and_packing_backward(
         new((*x.shape[:2], N, D) if not packed else shape, dtype=q.dtype, device=q.device)
         for x, shape in ((k, shapes[1]), (v, shapes[2]))
     )
-    of_sinks = None if sinks is None else q.new_empty((B, H, tiles), dtype=torch.float32)
-    given = sinks, wide_bias, cu_seqlens_q, cu_seqlens_k
+    given = wide_bias, cu_seqlens_q, cu_seqlens_k
     loaded = functools.partial(_loaded, use_tma, packed)
     with torch.cuda.device_of(q):  # launch where the tensors are; does nothing for a CPU tensor
         _queries_kernel[(tiles * B * H,)](  # first: it leaves logsumexp and Δ for the others
             *loaded(for_queries, q, k, v, grad_out), out, lse, grad_lse, *given, *sums,
-            of_sinks, grad_q, **strides,
+            grad_q, **strides,
             **dict(zip(("stride_ob", "stride_oh", "stride_om"), out.stride()[:3], strict=True)),
             together=_together(B * H, tiles, hides), MASKED=masked,
             USE_TMA=use_tma, **shared, **_options(for_queries),
         )  # fmt: skip
         tiles = _tiles_of(N, for_keys.BLOCK_N, cu_seqlens_k)
         _keys_kernel[(tiles * B * Hkv,)](
-            *loaded(for_keys, q, k, v, grad_out, *sums), *given[1:], grad_k, grad_v,
+            *loaded(for_keys, q, k, v, grad_out, *sums), *given, grad_k, grad_v,
             **strides, sums_block=for_queries.BLOCK_M if packed else None,
             together=_together(B * Hkv, tiles, hides),
             USE_TMA=use_tma, **shared, **_options(for_keys),
@@ -805,7 +798,7 @@ def masks_and_packing_backward(
         grad_bias = None
         if want_grad_bias:
             grad_bias = _bias_gradient(q, k, v, grad_out, sums, bias, wide_bias, strides, shared)
-    grad_sinks = None if sinks is None else of_sinks.sum((0, 2))
+    grad_sinks = None if sinks is None else _sinks_gradient(sinks, *sums)
     if not packed:
         outside = 0, 0, seen.start, shapes[1][-2] - seen.stop
         grad_k, grad_v = (
@@ -815,6 +808,13 @@ def masks_and_packing_backward(
         if grad_bias is not None and outside[2:] != (0, 0):
             grad_bias = torch.nn.functional.pad(grad_bias, outside[2:])
     return grad_q, grad_k.view(shapes[1]), grad_v.view(shapes[2]), grad_sinks, grad_bias
+
+
+def _sinks_gradient(sinks, lse_log2, delta):
+    """What all queries of a head give its sink, whose dP is 0: -Σ exp(sink - lse) Δ, [H]."""
+    lse_log2, delta = (x.unflatten(0, (-1, sinks.shape[0])) for x in (lse_log2, delta))
+    p = (sinks[:, None] * LOG2_E.value - lse_log2).clamp_(max=0.0).exp2_()  # the sink is in lse
+    return -p.mul_(delta).sum((0, 2))  # of a packed batch, rows between sequences have a Δ of 0
 
 
 def _bias_gradient(q, k, v, grad_out, sums, bias, wide_bias, strides, shared):

@@ -172,8 +172,8 @@ MUTANTS = [
     ),
     Mutant(
         "sink's gradient turned",
-        "ds = tl.sum(tl.where(offs_m < M, -p * delta, 0.0), axis=0)",
-        "ds = tl.sum(tl.where(offs_m < M, p * delta, 0.0), axis=0)",
+        "return -p.mul_(delta).sum((0, 2))",
+        "return p.mul_(delta).sum((0, 2))",
         "The sink's gradient has the wrong sign: its dP is 0, so its dS is minus P times Δ.",
         BACKWARD,
     ),

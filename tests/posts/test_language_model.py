@@ -140,7 +140,6 @@ def test_an_unknown_attention_is_named():
 # What the page shows first.
 
 FIRST = (ROOT / "snippets/language_model/first.py").read_text("utf-8")
-PRINTED = (ROOT / "snippets/language_model/first.txt").read_text("utf-8")
 
 
 def printed(code, folder):
@@ -156,14 +155,6 @@ def printed(code, folder):
 
 def numbers(text):
     return [float(number) for number in re.findall(r"(?<=: )[\d.e-]+", text)]
-
-
-def test_the_first_file_prints_what_the_page_says_it_does(tmp_path):
-    *losses, difference = numbers(printed(FIRST, tmp_path))
-    *said, said_difference = numbers(PRINTED)
-    assert len(said) == 4
-    assert losses == pytest.approx(said, abs=0.1)  # another CPU adds in another order
-    assert max(difference, said_difference) < 1e-4
 
 
 def test_the_lines_of_the_page_put_our_kernel_into_its_first_file(tmp_path):

@@ -28,6 +28,8 @@ LINES, NEAR_THE_TOP = 90, 700  # of first.py; words before it
 WORD = re.compile(r"\w[\w'’-]*")
 UNREAD = {"script", "style", "svg", "template", "button", "select", "noscript"}
 SAYS = "largest difference from float64: "
+COMMAND = "$ python first.py\n"
+NUMBER = r"\d[\d.]*(?:e[-+]\d+)?"
 OTHER_REFERENCE = """import torch
 right = torch.Tensor.double
 torch.Tensor.double = lambda tensor: 1.1 * right(tensor)
@@ -72,8 +74,8 @@ def first_block(text):
     return found[0]
 
 
-def differences(code, folder):
-    """What a file says, run in a folder of its own without a GPU: its differences from float64."""
+def printed(code, folder):
+    """What a file prints, run in a folder of its own without a GPU."""
     (folder / "first.py").write_text(code, "utf-8")
     run = subprocess.run(
         [sys.executable, "-I", "first.py"],
@@ -84,7 +86,19 @@ def differences(code, folder):
         timeout=300,  # on a busy machine
     )
     assert run.returncode == 0, run.stderr
-    return [float(number) for number in re.findall(f"{SAYS}(.*)", run.stdout)]
+    return run.stdout
+
+
+def differences(output):
+    """The differences from float64 that it names."""
+    return [float(number) for number in re.findall(f"{SAYS}(.*)", output)]
+
+
+def same_output(shown, output):
+    """Whether a page shows what was printed; another CPU adds in another order."""
+    words = [re.sub(NUMBER, "", text).strip() for text in (shown, output)]
+    said, found = ([float(x) for x in re.findall(NUMBER, text)] for text in (shown, output))
+    return words[0] == words[1] and said == pytest.approx(found, rel=0.02, abs=1e-5)
 
 
 @pytest.mark.parametrize("post", FIRST)
@@ -126,14 +140,22 @@ def test_a_post_begins_with_one_complete_thing_that_runs(site_folder, post, tmp_
     assert len(code.strip().splitlines()) <= LINES
     allowed = {"torch", "triton"} | sys.stdlib_module_names
     assert packages(f"snippets/{post}/first.py") <= allowed
-    right, wrong = differences(code, tmp_path), differences(OTHER_REFERENCE + code, tmp_path)
+    output = printed(code, tmp_path)
+    shown = [pre.get_text() for pre in text.find_all("pre") if COMMAND in pre.get_text()]
+    assert all(same_output(block.removeprefix(COMMAND), output) for block in shown), output
+    right = differences(output)
+    wrong = differences(printed(OTHER_REFERENCE + code, tmp_path))
     assert max(right) < (1e-3 if ".half()" in code else 1e-4)
     assert max(wrong) > 4e-3, "it is not compared with what it computes from .double()"
 
 
 def test_a_listing_that_is_cut_short_or_wrong_is_noticed(tmp_path):
     with pytest.raises(AssertionError, match="NameError"):
-        differences("print(nothing)", tmp_path)
+        printed("print(nothing)", tmp_path)
     with pytest.raises(AssertionError, match="no listing"):
         first_block(BeautifulSoup("<pre>print(1)</pre>", "html.parser"))
-    assert differences(f"print('{SAYS}1e-7')\nprint('step 2: {SAYS}2')", tmp_path) == [1e-7, 2]
+    output = printed(f"print('{SAYS}1e-7')\nprint('step 2: {SAYS}2')", tmp_path)
+    assert differences(output) == [1e-7, 2]
+    assert same_output(output.replace("1e-7", "3e-07"), output)
+    for wrong in (output.replace(": 2", ": 3"), output.replace("step", "steps"), SAYS + "1e-7"):
+        assert not same_output(wrong, output)

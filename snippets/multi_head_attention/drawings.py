@@ -52,6 +52,8 @@ def launches_timeline(results):
         call = only(timed.rows, implementation=name, clock="host", **small)["ms_p50"]
         busy = only(timed.rows, implementation=name, clock="gpu", **small)["ms_p50"]
         found[said] = only(counted.rows, implementation=name, **case)["launches"], call, busy
+    paid = [call / number for number, call, _ in found.values()]
+    assert max(paid) < 1.05 * min(paid), "the page says that both pay the same per launch"
     end = max(call for _, call, _ in found.values())
     tick = next(step for step in (0.1, 0.2, 0.5, 1.0, 2.0, 5.0) if end / step < 5)
     ticks = [i * tick for i in range(int(end / tick) + 1)]
@@ -73,7 +75,7 @@ def launches_timeline(results):
             line(f"M{over.at(call):g} {over.y}V{over.y + over.down + 4:g}", INK, 1.6),
         ]
         table.append({"layer": said, "launches": count(number), "a call": time(call)})
-        table[-1]["GPU busy"] = f"{time(busy)}, {share}"
+        table[-1] |= {"GPU busy": f"{time(busy)}, {share}", "per launch": time(each)}
     foot = over.y + over.down + 10
     axis = "".join(f"M{over.at(at):g} {foot:g}v5" for at in ticks)
     drawn.append(line(f"M{over.at(0):g} {foot:g}H{PHONE}{axis}", MUTED))
@@ -90,9 +92,10 @@ def launches_timeline(results):
     return Picture(
         sees=f"The loop takes {loop['a call']}, the batch {wide['a call']}: the GPU waits for "
         "launches.",
-        caption=f"One forward call with {MANY} heads on the small input, to scale. Launches were "
-        "counted and both clocks measured; that all launches and all kernels of a call take "
-        "equally long is a simplification.",
+        caption=f"One forward call with {MANY} heads on the small input, to scale. Per launch the "
+        f"loop takes {loop['per launch']} and the batch {wide['per launch']}. Launches were "
+        "counted and both clocks measured; that all of a call take equally long is a "
+        "simplification.",
         svg=svg(PHONE, foot + 44, about, drawn),
         table=table,
         sources=[counted, timed],

@@ -423,7 +423,7 @@ def intensity(results):
             f"{PAGE}: can at best run at memory's speed, and doesn't reach it": _near(eager)
             == {"memory"}
             and max(r["memory"] for r in eager) < 2 / 3,
-            f"{PAGE}: so neither ceiling explains it": max(speed) < 1 / 2,
+            f"{PAGE}: Neither ceiling explains that": max(speed) < 1 / 2,
             f"{PAGE}: **Fused attention with many queries is not memory-bound": _near(sdpa)
             == {"arithmetic"}
             and min(map(FLOP_A_BYTE, sdpa)) > edge,

@@ -3,7 +3,7 @@
 from snippets._lab.draw.figure import Figure, from_all
 from snippets._lab.draw.fragment import stale_mark
 from snippets._lab.draw.tables import cell, listed, yes
-from snippets._lab.draw.units import many
+from snippets._lab.draw.units import between, many, ratio, share
 from snippets._lab.results.store import DataError
 
 from .sentences import CLAIMS, cases_of, verdict
@@ -18,6 +18,31 @@ HOLDS = {
     "depends": "in some regimes only",
     "false": "in none",
 }
+PAGE = "docs/lab/claims.md"
+IN_SHORT = {"false": "False", "depends": "Depends", "true": "True"}
+FLASH, GRADIENT, CORES, STRIDE = (
+    "flash_attention_is_two_to_four_times_faster",
+    "softmax_without_scaling_has_small_gradients",
+    "tensor_cores_give_eight_times",
+    "a_stride_of_two_halves_the_efficiency",
+)
+RANGES = {  # what the page's table names: of a sentence, the cases that …
+    "flash": (FLASH, lambda c: c.holds, ratio),
+    "flash_short": (FLASH, lambda c: not c.holds, ratio),
+    "gradient": (GRADIENT, lambda c: c.holds, ratio),
+    "cores": (CORES, lambda c: c.holds, ratio),
+    "cores_small": (CORES, lambda c: not c.holds, ratio),
+    "stride": (STRIDE, lambda c: "clone" not in c.regime, share),
+    "stride_clone": (STRIDE, lambda c: "clone" in c.regime, share),
+    "cudnn": ("cudnn_is_up_to_three_quarters_faster", lambda c: c.holds, ratio),
+    "multiples": ("multiples_of_sixteen_bytes_are_more_efficient", lambda c: c.holds, ratio),
+}
+PROSE = (  # words of the page's table, and what they say of each case
+    ("attention_is_memory_bound", "nearer to the memory's ceiling", lambda c: c.value > 1),
+    (FLASH, "from 512 keys on", lambda c: c.holds == (_last(c) >= 512)),
+    (GRADIENT, "larger up to 128 columns", lambda c: (c.value > 1) == (_last(c) <= 128)),
+    (CORES, "less for N 512", lambda c: c.holds != c.regime.endswith("N 512")),
+)
 
 
 @from_all
@@ -28,6 +53,7 @@ def claims(results):
         groups[verdict([c for _, cases in found for c in cases])].append(name)
     used = {(r.folder, r.post, r.result): r for found in judged.values() for r, _ in found}
     counts = {word: len(names) for word, names in groups.items()}
+    first = {name: found[0][1] for name, found in judged.items()}  # on the reference device
     return Figure(
         finding=f"Of {len(judged)} popular sentences "
         + listed(f"{_hold(counts[word])} {where}" for word, where in HOLDS.items() if counts[word])
@@ -49,19 +75,28 @@ def claims(results):
         widget="\n\n".join(
             [
                 "<div markdown>",
-                _index(groups),
                 *(_entry(name, judged[name]) for names in groups.values() for name in names),
                 "</div>",
             ]
         ),
         sources=tuple(used.values()),
+        numbers={
+            short: between((c.value for c in first[name] if wanted(c)), text)
+            for short, (name, wanted, text) in RANGES.items()
+        },
         claims={
             f"docs/index.md: [{said}](lab/claims.md#{name})": name in groups[word]
             for name, word, said in (
                 ("attention_is_memory_bound", "depends", WORDS["depends"]),
                 ("memory_is_linear_instead_of_quadratic", "true", WORDS["true"]),
             )
-        },
+        }
+        | {  # with another verdict the words are others, and the page lacks them
+            f"{PAGE}: [{CLAIMS[name].sentence}](#{name}) | {IN_SHORT[word]}": True
+            for word, names in groups.items()
+            for name in names
+        }
+        | {f"{PAGE}: {words}": all(map(holds, first[name])) for name, words, holds in PROSE},
     )
 
 
@@ -79,14 +114,9 @@ def _measured(name, results):
     return chosen
 
 
-def _index(groups):
-    """Links to the sentences, by verdict."""
-    lines = []
-    for word, names in groups.items():
-        if names:
-            lines += [f"{WORDS[word]} ({len(names)}):", ""]
-            lines += [f"- [{CLAIMS[name].sentence}](#{name})" for name in names] + [""]
-    return "\n".join(lines).strip()
+def _last(case):
+    """The number that a regime ends with: its length or its width."""
+    return int(case.regime.split()[-1])
 
 
 def _entry(name, found):

@@ -24,7 +24,8 @@ class Case:
 
     regime: str
     holds: bool
-    measured: str
+    value: float  # what was compared, for a range over regimes
+    measured: str  # the same in words
 
 
 @dataclass(frozen=True)
@@ -104,7 +105,8 @@ def attention_is_memory_bound(result):
     for r in pick(result.rows, implementation="eager"):
         shares = _shares(r, result, True, "bytes_moved")
         measured = "{} of the memory's ceiling, {} of the other".format(*map(percent, shares))
-        cases.append(Case(f"N {count(r['N'])}, D {r['D']}", _memory_limits(*shares), measured))
+        nearer, regime = shares[0] / shares[1], f"N {count(r['N'])}, D {r['D']}"
+        cases.append(Case(regime, _memory_limits(*shares), nearer, measured))
     return cases
 
 
@@ -140,7 +142,9 @@ def flash_attention_is_two_to_four_times_faster(result):
         for r in pick(result.rows, implementation=name):
             if r["N"] in eager and r.get("M", r["N"]) > 1:
                 faster = eager[r["N"]] / r["ms_p50"]
-                cases.append(Case(f"{label}, N {count(r['N'])}", faster >= 2, ratio(faster)))
+                cases.append(
+                    Case(f"{label}, N {count(r['N'])}", faster >= 2, faster, ratio(faster))
+                )
     return cases
 
 
@@ -170,7 +174,8 @@ def memory_is_linear_instead_of_quadratic(result):
                 grown = long["bytes_peak"] / short["bytes_peak"]
                 like = (long["N"] / short["N"]) ** power
                 regime = f"{label}, {passes}, N {count(short['N'])} to {count(long['N'])}"
-                cases.append(Case(regime, abs(grown / like - 1) <= 0.1, f"{ratio(grown)} as much"))
+                holds = abs(grown / like - 1) <= 0.1
+                cases.append(Case(regime, holds, grown, f"{ratio(grown)} as much"))
     return cases
 
 
@@ -200,8 +205,8 @@ def cudnn_is_up_to_three_quarters_faster(result):
     most, least = (end(cases, key=cases.__getitem__) for end in (max, min))
     of = f"of {many(len(cases), 'case')}"
     return [
-        Case(f"the most {of}", cases[most] >= 1.75, f"{ratio(cases[most])}: {most}"),
-        Case(f"the least {of}", cases[least] >= 1, f"{ratio(cases[least])}: {least}"),
+        Case(f"the {word} {of}", cases[what] >= bar, cases[what], f"{ratio(cases[what])}: {what}")
+        for word, what, bar in (("most", most, 1.75), ("least", least, 1))
     ]
 
 
@@ -226,7 +231,7 @@ def softmax_without_scaling_has_small_gradients(result):
             for with_scale in (False, True)
         )
         measured = f"{ratio(bare / scaled)} the gradient"
-        cases.append(Case(f"d {d}", bare < scaled / 10, measured))
+        cases.append(Case(f"d {d}", bare < scaled / 10, bare / scaled, measured))
     return cases
 
 
@@ -256,7 +261,7 @@ def most_operations_are_memory_bound(result):
         ):
             part = sum(map(weight, bound)) / sum(map(weight, rows))
             regime = f"{many(tokens, 'new token')}, {how}"
-            cases.append(Case(regime, part > HALF, percent(part)))
+            cases.append(Case(regime, part > HALF, part, percent(part)))
     return cases
 
 
@@ -280,7 +285,7 @@ def a_launch_takes_microseconds(result):
     each = [(r, r["ms_p50"] / r["launches"]) for r in pick(result.rows)]
     clocks = {"gpu": "on the GPU", "host": "on the host"}
     return [
-        Case(f"{r['implementation']}, {clocks[r['clock']]}", 0.001 <= ms < 0.1, time(ms))
+        Case(f"{r['implementation']}, {clocks[r['clock']]}", 0.001 <= ms < 0.1, ms, time(ms))
         for r, ms in each
     ]
 
@@ -308,7 +313,7 @@ def tensor_cores_give_eight_times(result):
     best = {unit: ceiling(result, unit) for unit in result.ceilings}
     found["TF32 against float32, best rate"] = best["matmul_tf32"] / best["matmul_float32"]
     found["float16 against float32 units, best rate"] = best["matmul_float16"] / best["fma_float32"]
-    return [Case(regime, x >= 6, ratio(x)) for regime, x in found.items()]
+    return [Case(regime, x >= 6, x, ratio(x)) for regime, x in found.items()]
 
 
 @claim(
@@ -332,7 +337,7 @@ def multiples_of_sixteen_bytes_are_more_efficient(result):
         for D in (65, 66, 68):
             longer = ms[D] / ms[72]
             measured = f"{ratio(longer)} the time of D 72"
-            cases.append(Case(f"{operation}, D {D}", longer > 1.1, measured))
+            cases.append(Case(f"{operation}, D {D}", longer > 1.1, longer, measured))
     return cases
 
 
@@ -354,5 +359,5 @@ def a_stride_of_two_halves_the_efficiency(result):
         dense = only(result.rows, stride=1, implementation=r["implementation"], dtype=r["dtype"])
         efficiency = 1 / (2 * r["ms_p50"] / dense["ms_p50"] - 1)
         regime = f"{named(r['implementation'])}, {r['dtype']}"
-        cases.append(Case(regime, 0.45 <= efficiency <= 0.55, share(efficiency)))
+        cases.append(Case(regime, 0.45 <= efficiency <= 0.55, efficiency, share(efficiency)))
     return cases

@@ -49,10 +49,10 @@ def kernels(results):
     verdicts = Counter(row["verdict"] for row in every)
     first = next(card for card in CARDS if card.name == SHOWN_FIRST)
     return Figure(
-        finding=f"{len(every) - verdicts['refused']} kernels compiled for {len(shown)} kinds of "
-        f"GPU: {verdicts['fits']} fit in registers and shared memory, {verdicts['spills']} spill, "
-        f"{verdicts['does not fit']} do not fit; {verdicts['refused']} calls are refused by their "
-        "launcher.",
+        finding=f"Of {len(every) - verdicts['refused']} kernels compiled for {len(shown)} kinds of "
+        f"GPU, {verdicts['spills']} spill and {verdicts['does not fit'] or 'none'} "
+        f"{'needs' if verdicts['does not fit'] < 2 else 'need'} more than a card has; launchers "
+        f"refuse {verdicts['refused']} more calls.",
         caption="Each kernel as the compiler made it for a card, ahead of time, with Triton "
         f"{listed(sorted({r.versions['triton'] for r in results}))}. Nothing ran.",
         numbers={"launchers": len({row["launcher"] for row in every})},

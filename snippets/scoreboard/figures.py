@@ -276,7 +276,7 @@ def regimes(results):
     beside_others = {regime: within(rows, regime) for regime in there}
     if LAST not in names:
         raise DataError(f"{LAST} was not timed: {'; '.join(missing(rows))}")
-    queued = beside_others[QUEUED]
+    queued, shown = beside_others[QUEUED], SUSTAINED if SUSTAINED in there else QUEUED
     best = {regime: x.best() or x[CUDNN] for regime, x in beside_others.items()}
     cudnn = {regime: x[CUDNN] for regime, x in beside_others.items()}
     flash = {
@@ -287,8 +287,8 @@ def regimes(results):
     hot = [r for r in rows if r.get("regime") == SUSTAINED and r.get("readings")]
     at = ", ".join(count(N) for N in values(pick(rows, regime=SUSTAINED), "N"))
     return Figure(
-        finding=f"Relative to the rate of {queued.the_best(called=names.get) or 'cuDNN'}, {LAST} "
-        f"reaches {_in_each(best)}. Relative to cuDNN's rate it reaches {_in_each(cudnn)}.",
+        finding=f"{shown.capitalize()}, {LAST} reaches {best[shown].between()} of the rate of "
+        f"{queued.the_best() or 'cuDNN'}, and {cudnn[shown].between()} of cuDNN's.",
         caption=f"bfloat16, {count(rows[0]['batch'] * rows[0]['N'])} tokens and "
         f"{rows[0]['heads'] * rows[0]['D']} columns in every cell; right is faster. Sustained at "
         f"N {at}: three seconds back to back, the first not counted." + _not_timed(rows),
@@ -328,13 +328,15 @@ def regimes(results):
         if hot
         else {},
         claims={
-            f"{PAGE}: that limit holds the clock down all the time": all(
+            f"{PAGE}: holds the clock down all the time": all(
                 r["power_capped"] > 0.95 for r in hot
             ),
             f"{PAGE}: neither heat nor the hardware slows it": not any(
                 r.get("slowdowns") for r in hot
             ),
             f"{PAGE}: does not make a single call faster": min(slower) > 1,
+            f"{PAGE}: is ahead of cuDNN in every case": {*cudnn[QUEUED].words} == {"ahead"},
+            f"{PAGE}: is ahead of both": {*best[QUEUED].where(N=16384).words} == {"behind"},
             f"{HOPPER_PAGE}: : behind without a mask, too close to call with one": all(
                 gain.word in (("level", "undecided") if at.causal else ("behind",))
                 for at, gain in best[SUSTAINED].items()
@@ -344,11 +346,6 @@ def regimes(results):
         if hot
         else {},
     )
-
-
-def _in_each(found):
-    """How many times as fast in each regime: "0.95 to 0.97 sustained, 0.99 to 1.17 queued"."""
-    return listed(f"{found[x].between()} {x}" for x in (SUSTAINED, QUEUED, AS_CALLED) if x in found)
 
 
 def _host(rows, name):
@@ -481,7 +478,13 @@ def grids(results):
             **_beside_cudnn(names),
         ),
         numbers={"cudnn": compared[CUDNN].between()},
-        claims={f"{PAGE}: is behind it nowhere": compared[CUDNN].never_behind},
+        claims={
+            f"{PAGE}: and is behind it nowhere": compared[CUDNN].never_behind,
+            f"{PAGE}: our own `flash_attention` is ahead of it in two": Comparison(
+                rows, LAST, [FLASH], ["grid"]
+            )[FLASH].words.count("behind")
+            == 2,
+        },
     )
 
 

@@ -84,7 +84,7 @@ def windows(results):
     mask = only(rows, implementation=f"{FLEX}, its mask", window=1024)
     return Figure(
         finding=f"With windows the kernel is {beside[FLEX].between()} times as fast as "
-        f"FlexAttention ({beside[FLEX].verdicts()}).",
+        "FlexAttention.",
         caption="bfloat16, causal, 16,384 tokens, heads × D = 2,048, both axes "
         "logarithmic: down is faster. flash_attention and its backward compute sequences twice as "
         "long as the window, which have a similar number of tiles. FlexAttention is compiled, and "
@@ -102,7 +102,6 @@ def windows(results):
             columns=2,
         ),
         numbers={
-            "flex": beside[FLEX].between(),
             "fa4": beside[FA4].between(),
             "tiles": between(tiles),
             "mask": TIME.text(mask),
@@ -137,14 +136,13 @@ def prices(results):
     def against(other, *options):
         return [gain for x in options for gain in beside[other].where(option=x).values()]
 
+    def kept(option):
+        return beside[PLAIN].where(option=option, part="forward", D=128).between()
+
     gradient = Comparison(rows, f"{OURS}, its gradient too", [OURS], ("D", "option", "part"))[OURS]
-    sinks = {
-        case.D: 1 / gain
-        for case, gain in beside[PLAIN].where(option="sinks", part="backward").items()
-    }
     return Figure(
-        finding=f"Packed, the kernels keep {between(against(PLAIN, 'packed'))} of the plain "
-        "kernels' speed.",
+        finding=f"At D 128 the forward keeps {kept('packed')} of the plain kernel's speed packed, "
+        f"{kept('soft cap')} with a soft cap and {kept('bias')} with a bias.",
         caption="bfloat16, causal, D 128: FLOPs of the visible scores over the time. Four "
         "sequences of 4096 tokens; *packed*: 16 of them, with a quarter of the heads; *one long*: "
         "one of 60,000 tokens beside 5,536 of a single token, as many in all. The plain kernels "
@@ -171,7 +169,6 @@ def prices(results):
                 for name in names
                 for part in PARTS
             },
-            **{f"sinks_{D}": ratio(longer) for D, longer in sinks.items()},
             **{
                 f"flex_{name.replace(' ', '_')}": between(against(FLEX, name))
                 for name in names

@@ -203,6 +203,8 @@ def resources(results):
     )
 
 
+# Of the steps aside, those that the chart shows: each is the subject of a section.
+TAKEN_APART = ("undone by the compiler", "three consumers")
 # The steps whose cases ahead a page counts.
 COUNTED = ("held", "queries", "engine", "ahead", "packed")
 
@@ -235,14 +237,16 @@ def rungs(results):
     places = [
         Series(name, label, {"implementation": name}, like=colors.get(name, OURS))
         for name, label in labels.items()
+        if name == OURS or told[name]["way_up"] or name in TAKEN_APART
     ]
     lengths = values(rows, "N")
     far = max((at for at in of["three"] if at.D == 64 and not at.causal), key=lambda at: at.N)
     return Figure(
-        finding=f"From the first step to the last, {least} to {most}.",
+        finding=f"From the first step to the last the rate changes by {least} to {most}.",
         caption="Each step's rate relative to cuDNN's in the same run (the line); right is "
-        "faster. In gray a step is undone, or tried aside; some exist at one width only, and some "
-        "are in the kernel's table all the same, like three consumers at D 64. "
+        "faster. In color each step is added to those above it. In gray, two beside the way: the "
+        "overlap undone, and three consumers, which the last kernel uses at D 64 where they pay. "
+        "The data has all other steps. "
         f"bfloat16, {count(rows[0]['batch'] * rows[0]['N'])} tokens. {MEDIANS}",
         plot=charts.dots(
             derived(results, _of_cudnn),
@@ -258,6 +262,8 @@ def rungs(results):
         ),
         numbers={
             "first": start.between(),
+            "first_least": case(start.worst),
+            "first_most": case(start.best),
             "whole": end.between(),
             "held_most": change(max(of["held"].values())),
             "three_most": change(max(of["three"].values())),

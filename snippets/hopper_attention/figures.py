@@ -262,8 +262,6 @@ def rungs(results):
         ),
         numbers={
             "first": start.between(),
-            "first_least": case(start.worst),
-            "first_most": case(start.best),
             "whole": end.between(),
             "held_most": change(max(of["held"].values())),
             "three_most": change(max(of["three"].values())),
@@ -275,6 +273,9 @@ def rungs(results):
             "both": len(behind["both"]),
         },
         claims={
+            f"{FIRST_PAGE}: least on short causal rows at D 64, most on long ones at D 128": (
+                (*start.worst, *start.best) == (64, True, lengths[0], 128, True, lengths[-1])
+            ),
             f"{PAGE}: of 12 cases and costs time in none": "held" in pays
             and max(of["held"], key=of["held"].get).D == 64
             and max(of["held"], key=of["held"].get).causal,

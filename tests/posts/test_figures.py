@@ -106,6 +106,7 @@ NOT_OF_TIMES = {
     "coalescing/strides": 2,
     "composed_attention/alignment": 1,
     "composed_attention/forward": 1,
+    "hopper_attention/rungs": 1,
     "hopper_attention/timeline": 2,
     "language_model/steps": 1,
     "latency_hiding/latency": 1,

@@ -31,7 +31,7 @@ SMALLEST, WARPS, MERGED, APART, BY_TMA, NARROW, AGAIN, HALF, KEPT, TOGETHER = (
     "two kernels again",
     "two programs at a time",
     "queries in registers",
-    "rung six, beginning together",
+    "rung six, beginning together",  # no rung, and not drawn
 )
 ONE_PASS = MERGED, APART, BY_TMA, NARROW
 PAGE = "docs/posts/flash_backward.md"
@@ -40,7 +40,6 @@ PAGE = "docs/posts/flash_backward.md"
 def _bar(name, number=""):
     """Our bar under the name of its variant alone, and which rung that is."""
     label = name.partition(", ")[2] or "as it is"
-    number *= label != TOGETHER  # which is no rung
     return Series(OURS, number + label, {"implementation": name})
 
 
@@ -69,10 +68,11 @@ def rungs(results):
         f"{values(rows, 'N')[0]}.",
         caption="Longer is faster. float16, D 128, no mask, 16 heads. All launches of a rung are "
         "counted, from dO to the three gradients, and always five products as its work. On the "
-        "eighth, two programs share a multiprocessor. The last bar is no rung: it is the sixth "
-        "without the fourth.",
+        "eighth, two programs share a multiprocessor.",
         plot=charts.bars(
-            results, [_bar(name, f"{i}. ") for i, name in enumerate(timed, start=1)], RATE
+            results,
+            [_bar(name, f"{i}. ") for i, name in enumerate(timed, start=1) if TOGETHER not in name],
+            RATE,
         ),
         numbers={
             "first": rates[SMALLEST],
@@ -119,10 +119,10 @@ def registers(results):
 
 def dq(results):
     rows = results[0].rows
-    names = [TWO, KEYS, QUERIES, ONE, NOT_ADDED, NO_DQ, CUDNN]
+    names = [TWO, KEYS, QUERIES, ONE, NOT_ADDED, NO_DQ]
     compared = Comparison(rows, TWO, names[1:], by=("D", "causal", "N"))
-    cases = [case for case in compared.cases if all(compared.ms(n, case) for n in names[:-1])]
-    ms = {name: {case: compared.ms(name, case) for case in cases} for name in names[:-1]}
+    cases = [case for case in compared.cases if all(compared.ms(n, case) for n in names)]
+    ms = {name: {case: compared.ms(name, case) for case in cases} for name in names}
     shares = [ms[QUERIES][case] / (ms[ONE][case] - ms[NO_DQ][case]) for case in cases]
     added = {case: 1 - ms[NOT_ADDED][case] / ms[ONE][case] for case in cases}
     return Figure(
@@ -133,9 +133,7 @@ def dq(results):
         'pass" has its fastest tiles. "dQ not added" adds to rows beyond the end of dQ, which '
         'the hardware drops: all instructions stay, and no sum is written. "No dQ" leaves out '
         "the product and the addition.",
-        plot=charts.bars(
-            results, [*map(_bar, names[:-1]), CUDNN], TIME, charts.by_mask(rows), columns=2
-        ),
+        plot=charts.bars(results, [*map(_bar, names)], TIME, charts.by_mask(rows), columns=2),
         numbers={
             "narrow": between([x for case, x in added.items() if case.D == 64], percent),
             "wide": between([x for case, x in added.items() if case.D == 128], percent),

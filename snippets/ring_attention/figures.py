@@ -135,16 +135,12 @@ def ways(results):
     added = {
         (way, *cell): taken[way, *cell] / taken[STEPS, *cell] for way in WAYS for cell in cells
     }
-    near = {
-        n: [way for way in WAYS[1:] if max(added[way, n, mask] for mask in (True, False)) < 1.05]
-        for n in (short, N)
-    }
+    near = [way for way in WAYS[1:] if max(added[way, *cell] for cell in cells) < 1.05]
     few = max(added[way, short, mask] for way in (FEWER, TICKETS) for mask in (True, False))
     by_length = sorted(cells, key=lambda cell: taken[STEPS, *cell] / cell[0])  # as of a message
     channels = rows[0]["channels"]
     return Figure(
-        finding=f"With a mask and without, less than 5 % is added at N {count(short)} by "
-        f"{_listed(near[short])}, at N {count(N)} by {_listed(near[N])}.",
+        finding=f"What adds less than 5 % at both lengths, with a mask and without: {_listed(near)}.",
         caption="The same tiles and messages: the time over that of the steps alone with one "
         "program per multiprocessor, so another way to start the programs can fall below 1. "
         f"{rows[0]['ranks']} GPUs, medians of {len(rows[0]['runs'])} runs. *Fewer "

@@ -92,7 +92,7 @@ def claims(results):
             )
         }
         | {  # with another verdict the words are others, and the page lacks them
-            f"{PAGE}: [{CLAIMS[name].sentence}](#{name}) | {IN_SHORT[word]}": True
+            f"{PAGE}: [{CLAIMS[name].sentence}](#{name})”** | {IN_SHORT[word]}": True
             for word, names in groups.items()
             for name in names
         }

@@ -140,7 +140,7 @@ def ways(results):
     by_length = sorted(cells, key=lambda cell: taken[STEPS, *cell] / cell[0])  # as of a message
     channels = rows[0]["channels"]
     return Figure(
-        finding=f"What adds less than 5 % at both lengths, with a mask and without: {_listed(near)}.",
+        finding=f"At both lengths, with a mask and without, {_listed(near)} add less than 5 %.",
         caption="The same tiles and messages: the time over that of the steps alone with one "
         "program per multiprocessor, so another way to start the programs can fall below 1. "
         f"{rows[0]['ranks']} GPUs, medians of {len(rows[0]['runs'])} runs. *Fewer "

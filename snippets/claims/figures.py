@@ -19,7 +19,6 @@ HOLDS = {
     "false": "in none",
 }
 PAGE = "docs/lab/claims.md"
-IN_SHORT = {"false": "False", "depends": "Depends", "true": "True"}
 FLASH, GRADIENT, CORES, STRIDE = (
     "flash_attention_is_two_to_four_times_faster",
     "softmax_without_scaling_has_small_gradients",
@@ -92,7 +91,7 @@ def claims(results):
             )
         }
         | {  # with another verdict the words are others, and the page lacks them
-            f"{PAGE}: [{CLAIMS[name].sentence}](#{name})”** | {IN_SHORT[word]}": True
+            f"{PAGE}: [{CLAIMS[name].sentence}](#{name})”** | {word.capitalize()}": True
             for word, names in groups.items()
             for name in names
         }

@@ -244,9 +244,8 @@ def rungs(results):
     return Figure(
         finding=f"From the first step to the last the rate changes by {least} to {most}.",
         caption="Each step's rate relative to cuDNN's in the same run (the line); right is "
-        "faster. In color each step is added to those above it. In gray, two beside the way: the "
-        "overlap undone, and three consumers, which the last kernel uses at D 64 where they pay. "
-        "The data has all other steps. "
+        "faster. In color, each step on top of those above it; in gray, the overlap undone, and "
+        "three consumers, which the last kernel has at D 64. The data has all steps. "
         f"bfloat16, {count(rows[0]['batch'] * rows[0]['N'])} tokens. {MEDIANS}",
         plot=charts.dots(
             derived(results, _of_cudnn),

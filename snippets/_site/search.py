@@ -93,7 +93,9 @@ def terms(markdown: str) -> list[dict[str, Any]]:
     for entry in glossary.definitions(markdown):
         place, title = f"{GLOSSARY}#{entry.id}", ", ".join(entry.terms)
         found.append({"location": place, "title": title, "page": "Glossary", "text": entry.text})
-        if not entry.covered:
+        if entry.covered:
+            found[-1]["boost"] = 0.5  # a section says more
+        else:
             nearest = posixpath.normpath(posixpath.join(GLOSSARY, "..", entry.links[0]))
             found[-1] |= {"page": "Not covered here", "nearest": nearest.replace(".md", "/")}
     return found

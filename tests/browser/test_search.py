@@ -94,8 +94,11 @@ QUESTIONS = {
     "cross attention": "glossary#cross-attention",
     "sotfmax overflow": "errors#softmax-overflow*",
     "kernle launch": "host_time host_time#one-launch glossary#kernel-launch",
+    "RuntimeError: CUDA error: misaligned address": "errors#base-must-be-16*",
+    "low occupancy": "latency_hiding#occupancy *#occupancy",
     # What the site does not cover: the entry that says so.
     "fp8 training": "glossary#eight-bits",
+    "cp.async": "glossary#cuda",
     "blackwell": "glossary#other-gpus",
     "amd rocm": "glossary#other-gpus",
     "alibi bias": "glossary#other-masks",

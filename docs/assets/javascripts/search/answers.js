@@ -5,7 +5,8 @@ import { loadJson } from "../site/json.js";
 import { alsoSaid, askedFor, wordsOf } from "./words.js";
 
 const LIBRARY = "../../vendor/minisearch-7.2.0.js";
-const FIELDS = { title: 7, anchor: 3, tags: 3, page: 2.5, text: 1, rest: 0.6, code: 0.5 };
+const FIELDS = { title: 5, anchor: 3, tags: 3, page: 2.5, text: 1, rest: 0.6, code: 0.5 };
+const TOPICS = new Set(["title", "anchor", "tags"]);
 const MOST = 12; // results
 const OF_A_PAGE = 3;
 const LINE = 24; // words
@@ -30,7 +31,7 @@ function met(index, word, also) {
     for (const term of terms) {
       for (const hit of index.search(term, { tokenize: (text) => [text], boost: FIELDS, ...options })) {
         const score = hit.score * weight;
-        if (!(best.get(hit.id)?.score >= score)) best.set(hit.id, { score, terms: hit.terms });
+        if (!(best.get(hit.id)?.score >= score)) best.set(hit.id, { ...hit, score });
       }
     }
     return best.size;
@@ -40,34 +41,42 @@ function met(index, word, also) {
   if (word.length > 2) take([word], known ? 0.4 : 1, { prefix: true });
   take([word], known ? 0.25 : 1, { fuzzy: wrongLetters(word) });
   if (!known) take(swapped(word), 1);
+  const isTopic = [...best.values()].some(({ match }) => Object.values(match).flat().some((field) => TOPICS.has(field)));
   const top = Math.max(...[...best.values()].map(({ score }) => score));
-  return { best, top, rare: Math.log(1 + index.documentCount / (itself || best.size)) };
+  return { best, top, rare: (isTopic ? 1 : 0.5) * Math.log(1 + index.documentCount / (itself || best.size)) };
 }
 
-/* Sections that answer, the best first: those that meet more of the question, where a rarer word is more of it. And
+/* Sections that answer, the best first: those that meet more of the question, where a rarer word is more of it, and less
+   what no title has; the forms of a name share what it counts. A word that is elsewhere on its page helps a section. And
    what no section has. */
 function found(index, sections, question) {
   const words = askedFor(question);
-  const asked = words.map((word, at) => ({ word, ...met(index, word, [words[at - 1] + word, word + words[at + 1]]) }));
+  const asked = words.map((word, at) => ({ word, ...met(index, word, [words[at - 1] + word, word + words[at + 1]]) }))
+    .filter(({ best }) => best.size);
+  const names = question.split(/\s+/).map(wordsOf);
   const isNamed = ({ title }) => title.split(", ").some((name) => `${askedFor(name)}` === `${words}`);
   const score = new Map();
   let whole = 0;
-  for (const { word, best, top, rare } of asked.filter(({ best: { size } }) => size)) {
-    const counts = word.length === 1 ? 0.3 * rare : rare; // a letter tells little
+  for (const id of asked.flatMap(({ best }) => [...best.keys()])) score.set(id, { score: 0, share: 0, terms: new Set() });
+  for (const { word, best, top, rare } of asked) {
+    const name = names.find((forms) => forms.includes(word));
+    const forms = asked.filter((other) => name.includes(other.word)).length;
+    const counts = (word.length === 1 ? 0.3 : 1) * rare / forms; // a letter tells little
+    const pages = new Set([...best.keys()].map((id) => sections[id].page));
     whole += counts;
-    for (const [id, hit] of best) {
-      const sum = score.get(id) ?? { score: 0, share: 0, terms: new Set() };
-      sum.score += counts * (0.2 + 0.8 * (hit.score / top));
-      sum.share += counts;
-      for (const term of hit.terms) sum.terms.add(term);
-      score.set(id, sum);
+    for (const [id, sum] of score) {
+      const hit = best.get(id);
+      if (!hit && !pages.has(sections[id].page)) continue;
+      sum.score += counts * (hit ? 0.2 + 0.8 * (hit.score / top) : 0.2);
+      sum.share += counts * (hit ? 1 : 0.7);
+      for (const term of hit?.terms ?? []) sum.terms.add(term);
     }
   }
   const hits = [...score].map(([id, { score: sum, share, terms }]) => ({
     section: sections[id], terms, score: sum * (share / whole) ** 2 * (1 + FIRST_WINS * (1 - id / sections.length))
       * Math.sqrt(sections[id].boost ?? 1) * (isNamed(sections[id]) ? NAMED : 1),
   })).toSorted((one, other) => other.score - one.score);
-  const somewhere = new Set(asked.filter(({ best }) => best.size).map(({ word }) => word));
+  const somewhere = new Set(asked.map(({ word }) => word));
   const isUnknown = (word) => words.includes(wordsOf(word)[0]) && !wordsOf(word).some((part) => somewhere.has(part));
   return { hits, unknown: question.split(/\s+/).filter(isUnknown) };
 }

@@ -7,8 +7,9 @@ const SIGN = new RegExp(`[${Object.keys(SIGNS).join("")}]`, "g");
 const WORD = /[\p{L}\p{N}]+(?:[_.\-'’][\p{L}\p{N}]+)*/gu;
 const HUMP = /(?<=\p{Ll})(?=\p{Lu}\p{Ll})/gu;
 const ENDINGS = [
-  [/['’]s$/, ""], [/(?<=\p{L}{2})ies$/u, "y"], [/(?<=\p{L}{2}[^\W_aeius])s$|(?<=\p{L}{2}e)s$/u, ""],
-  [/(?<=\p{L}{3})(?:ing|ed|e)$/u, ""],
+  [/['’]s$/, ""], [/(?<=\p{L}{2})ies$/u, "y"], [/(?<=\p{L}[^\W_aeius])s$|(?<=\p{L}{2}e)s$/u, ""],
+  [/(?<=\p{L}{4})is(?=(?:e|ed|ing|ation)$)/u, "iz"], [/(?<=\p{L}{4})(?:ment|ly)$/u, ""],
+  [/(?<=\p{L}{3})(?:ing|ed|e)$/u, ""], [/(?<=\p{L}{4})at(?:ion)?$|(?<=\p{L}{4}[st])ion$/u, ""], [/([bdgmnprt])\1$/, "$1"],
 ];
 
 const stem = (word) => ENDINGS.reduce((left, [ending, instead]) => left.replace(ending, instead), word);
@@ -27,19 +28,24 @@ export function wordsOf(text) {
 const EMPTY = new Set(wordsOf(`
   a an and any are as at be but by can do does for from get give got has have how i if in into is it its me my
   need not of on or per should so than that the then there this to too use vs was we what when where which why will
-  with you your`));
+  with you your about best correctly help just like want way`));
 /* What people type, and what pages say. */
-const SAID = {
-  "atomic": "add", "bf16": "bfloat16", "bwd": "backward", "derivative": "gradient", "dim": "dimension",
-  "fa": "flashattention", "fp16": "float16", "fp32": "float32", "fwd": "forward", "gqa": "grouped",
-  "huggingface": "hugging transformers", "index": "indices", "inf": "infinity", "int32": "32-bit", "int64": "64-bit",
-  "kv": "keys", "lse": "logsumexp", "max": "most maximum", "mha": "multi-head",
-  "misaligned": "aligned", "ncu": "nsight", "oom": "memory",
-  "overflow": "large nan", "precision": "tf32 rounding", "rope": "rotary", "sdpa": "scaled_dot_product_attention",
-  "seqlen": "length", "sm": "multiprocessor", "smem": "shared", "sqrt": "root", "vram": "memory",
-  "wgmma": "warpgroup",
-};
-const ALSO = new Map(Object.entries(SAID).map(([word, others]) => [stem(word), others.split(" ").map(stem)]));
+const SAID = `
+  accuracy: precision rounding error, allclose: tolerance wrong, async: asynchronous copy, atol: tolerance,
+  atomic: add, attn: attention, backprop: backward gradient, bench: times, benchmark: times, bf16: bfloat16,
+  block: tile program, boundary: bounds past, bwd: backward, crash: illegal, cta: program, cudagraph: graph,
+  custom: own, deadlock: barriers waits, derivative: gradient, deterministic: bits, dim: dimension, fa: flashattention,
+  fp16: float16, fp32: float32, fp64: float64, fwd: forward, gemm: matmul product, gqa: grouped, grad: gradient,
+  half: float16, hang: barriers waits, hdim: dimension, huggingface: hugging transformers, incorrect: wrong,
+  index: indices, inf: infinity, int32: 32-bit, int64: 64-bit, kv: keys, lse: logsumexp, max: most maximum,
+  mha: multi-head, misaligned: aligned, mismatch: wrong differ, mufu: exponentials, ncu: nsight, oob: bounds,
+  oom: memory, overflow: large nan, peak: ceiling, pipelining: num_stages, precision: tf32 rounding,
+  prefetch: num_stages, profile: nsight, ptx: instructions, race: barriers order, reference: float64 yardstick,
+  reproducible: bits, rope: rotary, rtol: tolerance, sass: instructions, sdpa: scaled_dot_product_attention,
+  seqlen: length, sfu: exponentials, sm: multiprocessor, smem: shared, softcap: cap, sqrt: root, sram: shared,
+  stall: waits, swa: window, tflops: clock, throttling: clock power, throughput: bandwidth, unsupported: refused,
+  vram: memory, wgmma: warpgroup`;
+const ALSO = new Map(SAID.split(",").map((entry) => entry.trim().split(/:? /).map(stem)).map(([word, ...said]) => [word, said]));
 
 /* The words of a question that count, unless none does. */
 export function askedFor(question) {

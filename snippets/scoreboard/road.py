@@ -383,11 +383,13 @@ def player(
     rows: Sequence[Row],
     others: Sequence[Row],
     beside: Mapping[str, Iterable[Gain]],
+    note: str,
     summary: Sequence[str],
 ) -> str:
     """All of it: the stops' names, the drawing, the code, the clock, and the table.
 
-    `beside` says how the last one compares with others, whose names are its keys.
+    `beside` says how the last one compares with others, whose names are its keys, and `note` how
+    to read that.
     """
     names = [row["implementation"] for row in rows]
     labels, told = [], []
@@ -426,7 +428,8 @@ def player(
             f'<div class="am-clock"><p><b data-part="time">{MS.text(last)}</b> '
             f'<span data-part="gain">{measured_ratio(TIME(rows[0]) / TIME(last))} as fast as '
             f"{names[0]}</span></p>{scales(rows, others)}</div>",
-            f'<div class="am-beside"><p>{names[-1]}: times as fast as …</p>{ratios(beside)}</div>',
+            f'<div class="am-beside"><p>{names[-1]}: times as fast as …</p>{ratios(beside)}'
+            f"<p>{note}</p></div>",
             '<div class="am-stops-table" markdown>',
             "",
             *summary,

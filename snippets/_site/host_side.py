@@ -64,7 +64,6 @@ def _gradients(
     (qb, qh, qm, _), (kb, kh, kn, _), (vb, vh, vn, _) = q.stride(), k.stride(), v.stride()
     (gb, gh, gm, _), (ob, oh, om, _), step = grad_out.stride(), out.stride(), lse_log2.stride(0)
     scale = D**-0.5 if scale is None else float(scale)
-    grad_sinks = q.new_empty((B, H, tiles), dtype=torch.float32) if sinks is not None else None
     use_tma = hopper and (contiguous or _can_use_tma(q, k, v, grad_out))
     use_tma = use_tma and (not packed or WRAP.value >= max(M, N))
     tensors, rows = (q, k, v, grad_out), (lse_log2, delta)
@@ -73,8 +72,8 @@ def _gradients(
         q, k, v, grad_out = (_descriptor(x, [1, 1, n, BLOCK_D], packed) for x, n in blocks)
     with torch.cuda.device_of(out):
         _queries_kernel[(tiles * B * H,)](  # first: it leaves logsumexp and Δ for the other
-            q, k, v, grad_out, out, lse, grad_lse, sinks, None, cu_seqlens_q, cu_seqlens_k,
-            lse_log2, delta, grad_sinks, grad_q,
+            q, k, v, grad_out, out, lse, grad_lse, None, cu_seqlens_q, cu_seqlens_k,
+            lse_log2, delta, grad_q,
             qb, qh, qm, kb, kh, kn, vb, vh, vn, gb, gh, gm, ob, oh, om, None, None, None,
             None, step, H, H // Hkv,
             _together(B * H, tiles) if hides else 1, M, N, sequences,
@@ -102,7 +101,11 @@ def _gradients(
         outside = 0, 0, begin, 0
         grad_k, grad_v = (torch.nn.functional.pad(x, outside) for x in (grad_k, grad_v))
     found = grad_q, grad_k.view(shape), grad_v.view(shape)
-    return found if sinks is None else (*found, grad_sinks.sum((0, 2)))
+    if sinks is not None:  # -Σ exp(sink - lse) Δ: a sink has no value, so its dP is 0
+        lse_log2, delta = (x.unflatten(0, (B, H)) for x in rows)
+        p = (sinks[:, None] * LOG2_E.value - lse_log2).clamp_(max=0.0).exp2_()
+        found = *found, -p.mul_(delta).sum((0, 2))
+    return found
 
 
 def _together(heads, tiles):

@@ -22,7 +22,7 @@ from snippets._lab.draw.rows import (
     values,
 )
 from snippets._lab.draw.tables import case as case_of
-from snippets._lab.draw.tables import cell, table
+from snippets._lab.draw.tables import cell, table, widget
 from snippets._lab.draw.units import bandwidth, between, binary, count, percent, ratio
 from snippets._lab.draw.units import counted as size
 
@@ -90,8 +90,7 @@ PASSES = {"forward and backward": {"backward": True}, "forward": {"backward": Fa
 
 def peak_memory(results):
     rows = results[0].rows
-    present = [name for name in values(rows, "implementation") if pick(rows, implementation=name)]
-    peaks = {name: _peaks(rows, name) for name in present}
+    peaks = {name: _peaks(rows, name) for name in values(pick(rows), "implementation")}
     growth = {name: _growth(found) for name, found in peaks.items() if len(found) > 1}
     steep = {name for name, x in growth.items() if x > SQUARE}
     fused = [name for name in growth if name not in steep and name != IN_BLOCKS]
@@ -217,17 +216,12 @@ def calculator(results):
         "what the device says. The formulas are those of module.py, written once more in "
         "JavaScript; a test compares both on the same cases.",
         table=some,
-        widget="\n".join(
-            [
-                '<div class="am-memory" data-widget="attention_memory" markdown>',
-                "[Cards and cases](/figures/attention_memory/calculator_cases.json){ .am-source }",
-                "",
-                f"{_layer(first)}, {first['dtype']}, forward:",
-                "",
-                *table(some),
-                "",
-                "</div>",
-            ]
+        widget=widget(
+            "memory",
+            "attention_memory",
+            "[Cards and cases](/figures/attention_memory/calculator_cases.json)",
+            some,
+            f"{_layer(first)}, {first['dtype']}, forward:",
         ),
         extra_files={
             "calculator_cases.json": {
@@ -302,7 +296,9 @@ def _levels(result):
 
     def largest(most):
         """Bytes a second of the largest working set of at most so many bytes."""
-        return LOADED(max((r for r in walks if r["set_bytes"] <= most), key=_set_bytes))
+        return LOADED(
+            max((r for r in walks if r["set_bytes"] <= most), key=lambda r: r["set_bytes"])
+        )
 
     registers, shared = sizes["registers_bytes"], sizes["shared_bytes"]
     return {
@@ -341,23 +337,13 @@ def _levels(result):
     }
 
 
-def _set_bytes(row):
-    return row["set_bytes"]
-
-
 def _longest(held):
     """The longest N whose N × N scores of one head in float16 fit into so many bytes."""
     return int((held // 2) ** 0.5)
 
 
-WORKS = (
-    "eager, all",
-    "eager: q · kᵀ",
-    "eager: softmax",
-    "eager: weights · v",
-    "SDPA",
-    "decode",
-)
+PRODUCTS, SOFTMAX = ("eager: q · kᵀ", "eager: weights · v"), "eager: softmax"
+WORKS = ("eager, all", *PRODUCTS, SOFTMAX, "SDPA", "decode")
 SHOWN = {  # operation and N → what is written beside its dot, and where
     ("eager: q · kᵀ", 4096): ("both products, N 4096", "bottom right"),
     ("eager: weights · v", 4096): ("", ""),
@@ -366,11 +352,6 @@ SHOWN = {  # operation and N → what is written beside its dot, and where
     ("SDPA", 2048): ("fused, N 2048", "bottom center"),
     ("SDPA", 32_768): ("fused, N 32,768", "top left"),
     ("decode", 16_384): ("one query, 16,384 keys", "middle right"),
-}
-STEPS = {
-    "q · kᵀ": "eager: q · kᵀ",
-    "softmax": "eager: softmax",
-    "weights · v": "eager: weights · v",
 }
 FLOP_A_BYTE = Quantity("FLOP per byte", lambda r: r["flops"] / r["bytes_moved"])
 
@@ -385,7 +366,7 @@ def intensity(results):
     reached = {name: _reached(some) for name, some in near.items()}
     softmax, speed = _softmax(of, results[0])
     (cache,) = (N for work, N in SHOWN if work == "decode")
-    products = of[STEPS["q · kᵀ"]] + of[STEPS["weights · v"]]
+    products = [r for work in PRODUCTS for r in of[work]]
     return Figure(
         finding=f"Eager attention reaches {reached['eager']} ceiling, fused attention "
         f"{reached['fused']} ceiling.",
@@ -402,7 +383,7 @@ def intensity(results):
         numbers={
             "ridge": count(edge),
             "products_flop": _range(products),
-            "softmax_flop": _range(of[STEPS["softmax"]]),
+            "softmax_flop": _range(of[SOFTMAX]),
             "softmax": between(softmax, percent),
             "softmax_speed": between(speed, percent),
             "products_speed": between([r["memory"] for r in products], percent),
@@ -416,10 +397,9 @@ def intensity(results):
             },
         },
         claims={
-            f"{PAGE}: The softmax uses least": max(r["memory"] for r in of[STEPS["softmax"]])
+            f"{PAGE}: The softmax uses least": max(r["memory"] for r in of[SOFTMAX])
             < min(r["memory"] for r in products),
-            f"{PAGE}: all below the ridge": max(map(FLOP_A_BYTE, products + of[STEPS["softmax"]]))
-            < edge,
+            f"{PAGE}: all below the ridge": max(map(FLOP_A_BYTE, products + of[SOFTMAX])) < edge,
             f"{PAGE}: can at best run at memory's speed, and doesn't reach it": _near(eager)
             == {"memory"}
             and max(r["memory"] for r in eager) < 2 / 3,
@@ -443,9 +423,7 @@ def _dot(of, work, N, label, where):
 def _with_limits(result):
     """The rows, each with what limits it and the shares of both ceilings."""
     for row in pick(result.rows):
-        found = limit(row, result, "bytes_moved")
-        about = {"limit": found.by, "memory": found.memory, "arithmetic": found.arithmetic}
-        yield {**row, **about}
+        yield {**row, **limit(row, result, "bytes_moved")._asdict()}
 
 
 def _softmax(of, result):
@@ -453,8 +431,8 @@ def _softmax(of, result):
     at = {work: {(r["N"], r["D"]): r for r in rows} for work, rows in of.items()}
     left, speed = [], []
     for case, row in at["eager, all"].items():
-        products = sum(TIME(at[STEPS[step]][case]) for step in ("q · kᵀ", "weights · v"))
-        rest = {**at[STEPS["softmax"]][case], "ms_p50": TIME(row) - products}
+        products = sum(TIME(at[work][case]) for work in PRODUCTS)
+        rest = {**at[SOFTMAX][case], "ms_p50": TIME(row) - products}
         left.append(TIME(rest) / TIME(row))
         speed.append(moved(rest, "bytes_moved") / ceiling(result, "read"))
     return left, speed

@@ -16,7 +16,7 @@ from snippets._lab.draw.rows import (
     pick,
     values,
 )
-from snippets._lab.draw.tables import beside, table
+from snippets._lab.draw.tables import beside, widget
 from snippets._lab.draw.units import between, count, exact, percent, ratio, thousands
 
 OURS, WIDE, CLONE = "coalescing", "coalescing:wide", "torch:clone"
@@ -148,15 +148,11 @@ def lanes(results):
         "while the interpreter ran the kernel. What a lane does not ask for is fetched all the "
         "same.",
         table=shown(rows),
-        widget="\n".join(
-            [
-                '<div class="am-lanes" data-widget="coalescing" markdown>',
-                "[The recorded addresses](/figures/coalescing/lanes_addresses.json){ .am-source }",
-                "",
-                *table(shown(some)),
-                "",
-                "</div>",
-            ]
+        widget=widget(
+            "lanes",
+            "coalescing",
+            "[The recorded addresses](/figures/coalescing/lanes_addresses.json)",
+            shown(some),
         ),
         extra_files={
             "lanes_addresses.json": {
@@ -265,7 +261,8 @@ def bound(results):
         """The share of a layer's time that memory limits."""
         layer = pick(rows, tokens=tokens)
         by_memory = [r for r in layer if r["found"].by == "memory"]
-        return sum(map(_in_layer, by_memory)) / sum(map(_in_layer, layer))
+        whole, part = (sum(r["calls"] * TIME(r) for r in some) for some in (layer, by_memory))
+        return part / whole
 
     few, many = of_memory(1), of_memory(8_192)
     return Figure(
@@ -274,7 +271,3 @@ def bound(results):
         numbers={"few_share": percent(few), "many_share": percent(many)},
         claims={f"{PAGE}: depends on the batch": many < HALF < few},
     )
-
-
-def _in_layer(row):
-    return row["calls"] * TIME(row)

@@ -4,18 +4,8 @@ from snippets._lab.draw import charts, units
 from snippets._lab.draw.charts import Series, View, at_ceiling
 from snippets._lab.draw.comparison import Comparison
 from snippets._lab.draw.figure import Figure
-from snippets._lab.draw.rows import (
-    BANDWIDTH,
-    OF_THE_HOST,
-    TIME,
-    ceiling,
-    field,
-    moved,
-    only,
-    pick,
-    values,
-)
-from snippets._lab.draw.tables import columns, table
+from snippets._lab.draw.rows import BANDWIDTH, OF_THE_HOST, TIME, ceiling, field, only, pick, values
+from snippets._lab.draw.tables import columns, widget
 from snippets._lab.draw.units import bandwidth as per_second
 from snippets._lab.draw.units import between, count, percent, ratio, rough_ratio, size
 
@@ -27,15 +17,6 @@ SMALL = 64e6  # bytes of keys and values: with fewer, what counts is microsecond
 PAGE = "docs/posts/decode_attention.md"
 CASE = ("group", "batch", "N")
 BYTES = field("bytes_compulsory", "keys and values", units.size)
-
-
-def _groups(rows):
-    return [View(f"group of {group}", {"group": group}) for group in values(rows, "group")]
-
-
-def _lost(times):
-    """The share of its speed that a call loses which takes so many times as long."""
-    return 1 - 1 / times
 
 
 def _part(name):
@@ -69,23 +50,20 @@ def splits(results):
         "combines them.",
         numbers={
             "keys": alone["N"],
-            "alone": percent(moved(alone) / most),
+            "alone": percent(BANDWIDTH(alone) / most),
             "splits": best_alone["splits"],
             **{
                 name: percent(TIME(only(single, splits=n)) / TIME(best_alone) - 1)
                 for n, name in ((12, "twelve"), (32, "thirty_two"))
             },
-            "best": percent(moved(best_alone) / most),
+            "best": percent(BANDWIDTH(best_alone) / most),
         },
-        claims={
-            f"{PAGE}: About 16, but 12 take only": best_alone["splits"] == 16,
-        },
+        claims={f"{PAGE}: About 16, but 12 take only": best_alone["splits"] == 16},
         plot=charts.lines(
             results,
             [Series(OURS, where={})],
             "splits",
-            TIME,
-            [
+            views=[
                 View(f"{batch} × {count(N)} keys", {"batch": batch, "N": N})
                 for batch, N in _shapes(rows)
             ],
@@ -110,7 +88,7 @@ def bandwidth(results):
     there = [OURS, *(name for name in RIVALS if beside_[name])]
     best = beside_.best(RIVALS)
     middle = {name: beside_.row(name, beside_.case(4, 64, 8_192)) for name in (OURS, *RIVALS)}
-    speeds = {name: moved(row) for name, row in middle.items() if row}
+    speeds = {name: BANDWIDTH(row) for name, row in middle.items() if row}
     most = ceiling(results[0], "read")
     large = [r for r in pick(rows) if r["bytes_compulsory"] >= 500e6]
     of_reading = Comparison(large, OURS, [READER], CASE)[READER]
@@ -143,18 +121,11 @@ def bandwidth(results):
             ],
             BYTES,
             BANDWIDTH,
-            _groups(rows),
+            charts.views("group of {}", "group", values(rows, "group")),
             log="x",
             references=[at_ceiling("read", "reading 2 GB")],
         ),
     )
-
-
-def _widget(opening, result, before, lines):
-    """A box that becomes a widget, and says the same in a table where it cannot."""
-    source = f"/figures/decode_attention/{result}_cases.json"
-    cases = f"[The cases]({source}){{ .am-source }}"
-    return "\n".join([opening, cases, "", before, "", *lines, "", "</div>"])
 
 
 FIRST_MODEL = {"name": "Llama 3.1 8B", "keys": 8_192, "size": 2, "batch": 64}
@@ -163,7 +134,7 @@ FIRST_MODEL = {"name": "Llama 3.1 8B", "keys": 8_192, "size": 2, "batch": 64}
 def tokens(results):
     """Bandwidths as GPUs have them, and models, for the calculator; the formula's cases beside."""
     (formula,) = (result for result in results if result.place == "interpreter")
-    measured = [(r.device["name"], moved(only(r.rows))) for r in results if r.place == "gpu"]
+    measured = [(r.device["name"], BANDWIDTH(only(r.rows))) for r in results if r.place == "gpu"]
     cases = formula.rows
     models = {r["name"]: [r[k] for k in ("layers", "heads", "D", "parameters")] for r in cases}
     fields = ("name", "keys", "size", "batch", "of_a_sequence", "seconds")
@@ -184,11 +155,12 @@ def tokens(results):
         "tokens.py, written once more in JavaScript and tested against it.",
         sources=results,  # what it says is of all GPUs
         table=shown,
-        widget=_widget(
-            '<div class="am-tokens" data-widget="decode_tokens" markdown>',
+        widget=widget(
             "tokens",
+            "decode_tokens",
+            "[The cases](/figures/decode_attention/tokens_cases.json)",
+            shown,
             "64 sequences of 8,192 keys, 16 bits:",
-            table(shown),
         ),
         extra_files={
             "tokens_cases.json": {
@@ -205,7 +177,7 @@ HELD = 64  # rows that a program of the kernel holds at most
 
 
 def intensity(results):
-    rows = sorted(pick(results[0].rows, implementation=OURS), key=_by_rows)
+    rows = sorted(pick(results[0].rows, implementation=OURS), key=lambda r: (r["rows"], TIME(r)))
     held = [r for r in rows if r["rows"] <= HELD][-1]
     more = next(r for r in rows if r["rows"] > HELD)
     return Figure(
@@ -220,10 +192,6 @@ def intensity(results):
     )
 
 
-def _by_rows(row):
-    return row["rows"], row["ms_p50"]
-
-
 def pages(results):
     rows = _middle_runs(results[0].rows)
     names = values(pick(rows), "implementation")
@@ -232,8 +200,8 @@ def pages(results):
     def against(name, of, some):
         return Comparison(some, of, [name], ("batch", "N"))[name].values()
 
-    lost = {
-        _part(name): _lost(max(against(name, OURS, long)))
+    lost = {  # the share of the speed that is lost
+        _part(name): 1 - 1 / max(against(name, OURS, long))
         for name in names
         if name.startswith(f"{OURS}:")
     }
@@ -276,7 +244,7 @@ def float8(results):
 
 def popular(results):
     rows = results[0].rows
-    most = per_second(max(map(moved, rows)))
+    most = per_second(max(map(BANDWIDTH, rows)))
     return Figure(
         finding=f"Choices of the page Your kernel, decoding, at up to {most}.",
         table=columns(rows, {"choice": "choice", "time": TIME, "rate": BANDWIDTH}),

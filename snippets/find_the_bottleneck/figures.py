@@ -6,16 +6,15 @@ from typing import Any, NamedTuple
 from snippets._lab.draw.drawings import LINES, MUTED, PHONE, STRONG, box, svg, words
 from snippets._lab.draw.figure import Figure, from_all
 from snippets._lab.draw.identity import identity, named
-from snippets._lab.draw.rows import TIME, ceiling, gpus, moved, only, rate, target
+from snippets._lab.draw.limits import limit
+from snippets._lab.draw.rows import TIME, only, result_of
 from snippets._lab.draw.tables import case, columns
 from snippets._lab.draw.units import count, host_time, many, percent, time
-from snippets._lab.results.store import DataError
 
 from .experiments import EXPERIMENTS, VERDICTS, outcome
 
 PAGE = "docs/lab/find_the_bottleneck.md"
-HALF = 0.5  # of a ceiling: what reaches it is limited by it
-HOPPER = "sm_90"  # the target of the compiled kernels
+HOPPER = "compiler/sm_90"  # the target of the compiled kernels
 BAR = 11  # pixels: how tall
 
 
@@ -73,14 +72,14 @@ SHOWN = [
 @from_all
 def ceilings(results):
     """How much of memory's ceiling and of its units' each of some kernels reaches."""
-    launches = _of(results, "multi_head_attention", "empty_launch")
-    sources = {it.measured: _of(results, *it.measured.split("/")) for it in SHOWN}
+    launches = result_of(results, "multi_head_attention", "empty_launch")
+    sources = {it.measured: result_of(results, *it.measured.split("/")) for it in SHOWN}
     rows = [_shares(it, sources[it.measured]) for it in SHOWN]
     empty = {
         clock: only(launches.rows, implementation="empty Triton kernel", clock=clock)
         for clock in ("gpu", "host")
     }
-    limits = Counter(r["limit"] for r in rows)
+    limits = Counter(r["by"] for r in rows)
     return Figure(
         finding=f"Of {many(len(rows), 'kernel')}, {many(limits['memory'], 'is', 'are')} limited by "
         f"memory and {many(limits['arithmetic'], 'is', 'are')} limited by arithmetic; "
@@ -95,7 +94,7 @@ def ceilings(results):
                 "time": TIME,
                 "of memory's ceiling": lambda r: percent(r["memory"]),
                 "of its units' ceiling": lambda r: percent(r["arithmetic"]),
-                "limited by": "limit",
+                "limited by": "by",
             },
         ),
         open_table=True,
@@ -110,18 +109,12 @@ def ceilings(results):
 def _shares(it, result):
     """Which part of each ceiling a kernel reaches, and which of them limits it."""
     row = only(result.rows, **it.where)
-    unit = f"matmul_{row['dtype']}" if it.tensor else "fma_float32"
-    memory = moved(row, it.field) / ceiling(result, "read")
-    arithmetic = rate(row) / ceiling(result, unit)
-    limit = "memory" if memory > arithmetic else "arithmetic"
     axes = [axis for axis in ("dtype", "D", "M", "N") if axis in row]
     return {
         "label": it.label,
         "case": case(row, *axes),
         "ms_p50": row["ms_p50"],
-        "memory": memory,
-        "arithmetic": arithmetic,
-        "limit": limit if max(memory, arithmetic) >= HALF else "neither",
+        **limit({**row, "product": it.tensor}, result, it.field)._asdict(),
     }
 
 
@@ -131,7 +124,7 @@ def experiments(results):
     sources, rows = {}, []
     for kernel, made in EXPERIMENTS.items():
         for it in made:
-            result = sources.setdefault(it.measured, _of(results, *it.measured.split("/")))
+            result = sources.setdefault(it.measured, result_of(results, *it.measured.split("/")))
             before, after = it.rows(result)
             found = outcome(before, after)
             rows.append(
@@ -140,7 +133,7 @@ def experiments(results):
     counts = {verdict: sum(r["found"].verdict == verdict for r in rows) for verdict in VERDICTS}
     spilling = next(r for r in rows if r["kernel"] == "vectorized_attention")
     before, after = spilling["before"], spilling["after"]
-    compiled = _of(results, "vectorized_attention", "registers", HOPPER)
+    compiled = result_of(results, "vectorized_attention", "registers", HOPPER)
     fits, spills = (only(compiled.rows, D=64, N=N) for N in (256, 512))
     flash = [r["found"].verdict for r in rows if r["kernel"] == "flash_attention"]
     return Figure(
@@ -226,15 +219,3 @@ def _bars(rows):
         f"{named(r['kernel'])}, {r['it'].hypothesis}: {percent(r['found'].left)}." for r in rows
     )
     return svg(PHONE, y + 2, about, drawn)
-
-
-def _of(results, post, result, compiled_for=""):
-    """The reference device's result of a name, or what was compiled for a target."""
-    named_so = [r for r in results if (r.post, r.result) == (post, result)]
-    if compiled_for:
-        found = [r for r in named_so if r.place == "compiler" and target(r) == compiled_for]
-    else:
-        found = gpus(named_so)
-    if not found:
-        raise DataError(f"{post}/{result} is not measured")
-    return found[0]

@@ -4,21 +4,13 @@ import itertools
 import statistics
 from pathlib import Path
 
-from snippets._lab.draw import charts
+from snippets._lab.draw import charts, units
 from snippets._lab.draw.charts import Reference, Series, View
+from snippets._lab.draw.comparison import Comparison
 from snippets._lab.draw.figure import Figure, from_all
 from snippets._lab.draw.rows import TIME, derived, field, only, pick, values
-from snippets._lab.draw.tables import Numeral, Prose, table
-from snippets._lab.draw.units import (
-    between,
-    decimals,
-    host_time,
-    many,
-    millions,
-    percent,
-    ratio,
-    size,
-)
+from snippets._lab.draw.tables import Numeral, Prose, widget
+from snippets._lab.draw.units import between, decimals, host_time, many, percent, ratio, size
 
 OURS, HOPPER, EAGER = "flash_backward", "hopper_backward", "torch:eager"
 BACKENDS = ("torch:flash", "torch:cudnn", "torch:math")
@@ -148,8 +140,9 @@ def losses(results):
         f"{_interval(paired[OURS])} nats per byte from PyTorch's mean, `{HOPPER}` "
         f"{_interval(paired[HOPPER])}.",
         caption=f"The loss of each step, means of the seeds and of {SMOOTHED} steps. A model of "
-        f"{millions(model['parameters'])} parameters, bfloat16 products, the same first weights "
-        f"and the same bytes in the same order for each seed. {many(text['files'], 'file')} of "
+        f"{units.millions(model['parameters'])} parameters, bfloat16 products, the same first "
+        "weights and the same bytes in the same order for each seed. "
+        f"{many(text['files'], 'file')} of "
         f"Python {text['python']}'s standard library, {size(text['bytes'])}. Eager "
         f"PyTorch, in float32, ran from {many(len(eager), 'seed')} and for the first "
         f"{len(eager[0]['losses'])} steps only.",
@@ -246,7 +239,7 @@ def training(results):
         numbers={
             "steps": len(row["losses"]),
             "seconds": f"{decimals(row['seconds_in_all'], 0)} s",
-            "parameters": millions(_about(results[0], "model")["parameters"]),
+            "parameters": units.millions(_about(results[0], "model")["parameters"]),
         },
         claims={
             f"{PAGE}: with the gradients of `hopper_backward`": row["implementation"] == HOPPER
@@ -382,16 +375,8 @@ def _share(rows, name, N):
 
 def _over_cudnn(rows, name, part, compiled):
     """Times of one of ours over cuDNN's, one for each length that both have."""
-    quotients = []
-    for N in values(rows, "N"):
-        found = {
-            r["implementation"]: r["ms_p50"]
-            for r in pick(rows, part=part, compiled=compiled)
-            if r["N"] == N
-        }
-        if found.keys() >= {name, "torch:cudnn"}:
-            quotients.append(found[name] / found["torch:cudnn"])
-    return quotients
+    some = pick(rows, part=part, compiled=compiled)
+    return list(Comparison(some, "torch:cudnn", [name])[name].values())
 
 
 def sampling(results):
@@ -485,15 +470,11 @@ def maps(results):
         "weight. The text is short and the model has never seen it. Each head is the one that "
         "ends with the largest share of its kind.",
         table=shown,
-        widget="\n".join(
-            [
-                '<div class="am-history" data-widget="checkpoint_map" markdown>',
-                "[The weights](/figures/language_model/maps_steps.json){ .am-source }",
-                "",
-                *table(shown),
-                "",
-                "</div>",
-            ]
+        widget=widget(
+            "history",
+            "checkpoint_map",
+            "[The weights](/figures/language_model/maps_steps.json)",
+            shown,
         ),
         extra_files={"maps_steps.json": {"text": first[0]["text"], "steps": steps, "heads": heads}},
         sources=found[:1],

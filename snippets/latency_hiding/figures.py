@@ -6,20 +6,8 @@ from snippets._lab.draw.figure import Figure, from_all
 from snippets._lab.draw.gpu import gpu as drawn_gpu
 from snippets._lab.draw.gpu import memories
 from snippets._lab.draw.rows import TIME, ceiling, derived, field, only, pick, values
-from snippets._lab.draw.tables import columns, table
-from snippets._lab.draw.units import (
-    bandwidth,
-    between,
-    binary,
-    count,
-    flops,
-    many,
-    percent,
-    ratio,
-    size,
-    thousands,
-    time,
-)
+from snippets._lab.draw.tables import columns, widget
+from snippets._lab.draw.units import bandwidth, between, binary, many, ratio, size, thousands, time
 from snippets._lab.results.store import DataError
 
 from . import model
@@ -43,8 +31,8 @@ def gpu(results):
     levels = memories(sizes, lambda level: time(STEP(steps[level])) if level in steps else "")
     exponentials = EXPONENTIALS.get(sizes.device["capability"])
     work = {
-        "tensor cores": flops(ceiling(sizes, "matmul_float16")),
-        "float32 cores": flops(ceiling(sizes, "fma_float32")),
+        "tensor cores": units.flops(ceiling(sizes, "matmul_float16")),
+        "float32 cores": units.flops(ceiling(sizes, "fma_float32")),
         "exponential units": f"{exponentials} per cycle" if exponentials else "",
     }
     used = [sizes, *(r for r in of if r.result == "latency")]
@@ -125,14 +113,14 @@ def latency(results):
 
 
 def _told(row):
-    return f"{time(row['step_ms'])} ({count(row['cycles'])} cycles)"
+    return f"{time(row['step_ms'])} ({units.count(row['cycles'])} cycles)"
 
 
 def hiding(results):
     found = derived(results, model.rates)
     rows = found[0].rows
     one = only(rows, implementation=OURS, walkers=1)
-    ours = [r for r in pick(rows, implementation=OURS, lanes=1)]
+    ours = pick(rows, implementation=OURS, lanes=1)
     same = [r for r in ours if STEP(r) <= 1.25 * STEP(one)]
     most = max(same, key=lambda r: r["walkers"])
     all_ = max(pick(rows, implementation=OURS), key=lambda r: r["walkers"])
@@ -232,7 +220,7 @@ def littles_law(results):
             "loaded_bytes": size(IN_FLIGHT(first)),
             "loaded": time(TURN(first)),
             "alone": time(TURN(alone)),
-            "reached": percent(READ(first) / limit),
+            "reached": units.percent(READ(first) / limit),
             "alike": size(IN_FLIGHT(alike[0])),
             "alike_rate": between(map(READ, alike), bandwidth),
         },
@@ -291,8 +279,7 @@ def occupancy(results):
                 for i, (n, s, d) in enumerate(((4, "circle", "solid"), (1, "square", "dash")))
             ],
             field("programs_at_once", "programs at once on a multiprocessor", units.whole),
-            TIME,
-            charts.views("it {}", "kind", ["waits", "computes"]),
+            views=charts.views("it {}", "kind", ["waits", "computes"]),
             columns=2,
         ),
         numbers={
@@ -332,15 +319,11 @@ def calculator(results):
         "given to programs, with 1 KiB of each for the driver. A grid with fewer programs fills "
         "less.",
         table=some,
-        widget="\n".join(
-            [
-                '<div class="am-occupancy" data-widget="latency_hiding" markdown>',
-                "[Limits and cases](/figures/latency_hiding/calculator_cases.json){ .am-source }",
-                "",
-                *table(some),
-                "",
-                "</div>",
-            ]
+        widget=widget(
+            "occupancy",
+            "latency_hiding",
+            "[Limits and cases](/figures/latency_hiding/calculator_cases.json)",
+            some,
         ),
         extra_files={
             "calculator_cases.json": {
@@ -364,10 +347,7 @@ def waves(results):
     def ms(tiles, name=WHOLE):
         return TIME(only(rows, implementation=name, tiles=tiles))
 
-    one, beyond = (
-        only(rows, implementation=WHOLE, tiles=processors),
-        only(rows, implementation=WHOLE, tiles=processors + 1),
-    )
+    one, beyond = (only(rows, implementation=WHOLE, tiles=processors + n) for n in (0, 1))
     apart = [ms(t, PERSISTENT) / ms(t) for t in values(rows, "tiles")]
     return Figure(
         finding=f"{processors} tiles fill the GPU once. One more tile, {processors + 1}, takes "
@@ -388,7 +368,6 @@ def waves(results):
                 Series(HALVES, "tiles of half the size", like=OURS, shade=2, dash="dot"),
             ],
             field("tiles", "tiles", units.whole),
-            TIME,
             log="",
             references=[
                 Reference(

@@ -2,32 +2,12 @@
 
 import itertools
 
-from snippets._lab.draw import charts
+from snippets._lab.draw import charts, units
 from snippets._lab.draw.charts import Reference, Series, View
 from snippets._lab.draw.figure import Figure, from_all
-from snippets._lab.draw.rows import (
-    TIME,
-    Quantity,
-    derived,
-    gains,
-    moved,
-    only,
-    pick,
-    rate,
-    values,
-)
-from snippets._lab.draw.tables import columns, listed, table
-from snippets._lab.draw.units import (
-    bandwidth,
-    between,
-    change,
-    count,
-    percent,
-    ratio,
-    seconds,
-    size,
-    times,
-)
+from snippets._lab.draw.rows import TIME, Quantity, derived, gains, moved, only, pick, rate, values
+from snippets._lab.draw.tables import columns, listed, widget
+from snippets._lab.draw.units import bandwidth, between, change, count, percent, ratio, seconds
 
 from .model import Ring, hidden_from
 
@@ -51,14 +31,9 @@ STEPS, COPIES, NCCL = "steps alone", "DMA engines", "NCCL"
 FEWER, TICKETS = "NCCL, fewer programs", "NCCL, a program a tile"
 WAYS = (STEPS, COPIES, NCCL, FEWER, TICKETS)
 COMPARED = 65_536  # rows up to which all rivals are timed
-OF_STEPS = Quantity("time, relative to the steps alone", "of_steps", times)
+OF_STEPS = Quantity("time, relative to the steps alone", "of_steps", units.times)
 MASKS = {"full": False, "causal": True}
 PAGE = "docs/posts/ring_attention.md"
-
-
-def _masks(N, **further):
-    titles = {False: "no mask", True: "causal"}
-    return [View(title, {"causal": c, "N": N, **further}) for c, title in titles.items()]
 
 
 def _ms(rows, name, **case):
@@ -84,10 +59,7 @@ def _of_this_room(results, name):
 def _rates(rows):
     """FLOP/s of the steps alone and bytes/s of the messages alone, at the greatest N."""
     at = {r["part"]: r for r in pick(rows, N=max(values(rows, "N")), causal=False)}
-    return {
-        "rate": rate(at["compute only"]),
-        "link": moved(at["transfers only"], "bytes_sent"),
-    }
+    return {"rate": rate(at["compute only"]), "link": moved(at["transfers only"], "bytes_sent")}
 
 
 def overlap(results):
@@ -219,8 +191,7 @@ def balance(results):
 
 def training(results):
     rows = [r for r in results[0].rows if "ms_p50" in r]
-    ranks = max(values(rows, "ranks"))
-
+    ranks, N = max(values(rows, "ranks")), values(rows, "N")[0]
     names = {label: name for label, name in NAMES.items() if pick(rows, implementation=name)}
     reached = {mask: percent(_gain(rows, causal=c) / ranks) for mask, c in MASKS.items()}
     return Figure(
@@ -232,8 +203,7 @@ def training(results):
         plot=charts.bars(
             results,
             [Series(n, label) for label, n in names.items()],
-            TIME,
-            _masks(values(rows, "N")[0]),
+            views={"no mask": {"causal": False, "N": N}, "causal": {"causal": True, "N": N}},
         ),
     )
 
@@ -298,8 +268,7 @@ def scaling(results):
         plot=charts.bars(
             results,
             [Series(n, label) for label, n in names.items()],
-            TIME,
-            [
+            views=[
                 View(f"N {count(n)}", {"causal": True, "N": n}, TIME.called(f"time, N {count(n)}"))
                 for n in (short, near)
             ],
@@ -323,7 +292,7 @@ def simulator(results):
             "step": lambda r: seconds(r["step"]),
             "message": lambda r: seconds(r["message"]),
             "of the ideal": lambda r: percent(r["share"]),
-            "memory per GPU": lambda r: size(r["bytes"]),
+            "memory per GPU": lambda r: units.size(r["bytes"]),
         },
     )
     names = ("ranks", "N", "causal", "link", "rate")
@@ -336,15 +305,11 @@ def simulator(results):
         "where they have as many rows as the line.",
         sources=[model, timed] if timed else [model],
         table=shown,
-        widget="\n".join(
-            [
-                '<div class="am-ring" data-widget="ring_attention" markdown>',
-                "[Cases](/figures/ring_attention/simulator_cases.json){ .am-source }",
-                "",
-                *table([row for row in shown if row["link"] == slow and row["GPUs"] > 4]),
-                "",
-                "</div>",
-            ]
+        widget=widget(
+            "ring",
+            "ring_attention",
+            "[Cases](/figures/ring_attention/simulator_cases.json)",
+            [row for row in shown if row["link"] == slow and row["GPUs"] > 4],
         ),
         extra_files={
             "simulator_cases.json": {

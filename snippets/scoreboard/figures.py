@@ -20,21 +20,11 @@ from snippets._lab.draw.rows import (
     only,
     pick,
     rate,
+    result_of,
     values,
 )
 from snippets._lab.draw.tables import beside, case, cell, columns, listed, table
-from snippets._lab.draw.units import (
-    between,
-    count,
-    flops,
-    many,
-    measured_ratio,
-    ratio,
-    share,
-    significant,
-    size,
-    thousands,
-)
+from snippets._lab.draw.units import between, count, flops, many, ratio, share, size, thousands
 from snippets._lab.results.store import DataError
 from snippets._lab.rooms import source_file
 
@@ -65,10 +55,7 @@ from .regime_rows import (
 from .road import MS, player
 
 SDPA = "torch:sdpa"
-PAGE, HOPPER_PAGE = (
-    "docs/lab/scoreboard.md",
-    "docs/posts/hopper_attention.md",
-)
+PAGE, HOPPER_PAGE = "docs/lab/scoreboard.md", "docs/posts/hopper_attention.md"
 ROOFS = {"matmul_float16": "float16", "fma_float32": "float32"}  # names short enough for a phone
 
 
@@ -92,7 +79,7 @@ def kernels(results):
     last, before = ([*map(TIME, pick(rows, implementation=name))] for name in (LAST, FLASH))
     return Figure(
         finding=f"From {scale.number(rate(slow))} to {scale.text(rate(fast))}: at N {N} "
-        f"{fast['implementation']} is {measured_ratio(TIME(slow) / TIME(fast))} as fast as "
+        f"{fast['implementation']} is {units.measured_ratio(TIME(slow) / TIME(fast))} as fast as "
         f"{slow['implementation']} on the same work.",
         caption=f"{rows[0]['heads']} heads, D {rows[0]['D']}, float16, all in turn in one run; "
         "right is faster. The gray lines are what plain products reached at best in the same run.",
@@ -205,8 +192,8 @@ def race(results):
 
 @from_all
 def road(results):
-    small = front.result_of(results, *KERNELS)
-    large = front.result_of(results, *LARGE, small.folder)
+    small = result_of(results, *KERNELS)
+    large = result_of(results, *LARGE, small.folder)
     N = max(values(small.rows, "N"))
     rows = [r for r in pick(small.rows, N=N) if r["step"]]
     sdpa = only(small.rows, N=N, implementation=SDPA)
@@ -295,10 +282,9 @@ def regimes(results):
         plot=charts.dots(
             derived(results, lambda result: beside_cudnn(result, ("regime", *CELL))),
             [
-                Series(
-                    LAST, case(dict(zip(CELL, at, strict=True))), dict(zip(CELL, at, strict=True))
-                )
-                for at in sorted({tuple(r[axis] for axis in CELL) for r in pick(rows)})
+                Series(LAST, case(at), at)
+                for cell_ in sorted({tuple(r[axis] for axis in CELL) for r in pick(rows)})
+                for at in [dict(zip(CELL, cell_, strict=True))]
             ],
             OF_CUDNN,
             {regime: {"regime": regime} for regime in there[:3]},
@@ -429,19 +415,8 @@ def training(results):
         caption=f"bfloat16, queued: {count(rows[0]['batch'] * rows[0]['N'])} tokens and "
         f"{rows[0]['heads'] * rows[0]['D']} columns in every case. Higher is faster."
         + _not_timed(rows),
-        plot=charts.lines(
-            results,
-            shown,
-            "N",
-            RATE,
-            charts.by_mask(rows),
-            columns=2,
-            log="x",
-        ),
-        numbers={
-            "cudnn": compared[CUDNN].between(),
-            "triton": compared[TRITON].between(),
-        },
+        plot=charts.lines(results, shown, "N", RATE, charts.by_mask(rows), columns=2, log="x"),
+        numbers={"cudnn": compared[CUDNN].between(), "triton": compared[TRITON].between()},
         claims={f"{PAGE}: it is faster in each case": min(compared[CUDNN].values()) > 1},
     )
 
@@ -497,7 +472,7 @@ def ladder(results):
     facts = {
         r["implementation"]: f"{lines[r['implementation']]} lines of code, "
         f"{many(r['launches'], 'launch', 'launches')}; "
-        f"{significant(r['loads'] / r['programs'])} loads per program, "
+        f"{units.significant(r['loads'] / r['programs'])} loads per program, "
         f"{thousands(r['bytes_loaded'])} bytes in all."
         for r in rows
     }

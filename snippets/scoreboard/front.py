@@ -3,18 +3,8 @@
 import html
 
 from snippets._lab.draw.units import ratio
-from snippets._lab.results.store import DataError
 
 SHOWN = "acc not rescaled"  # the wrong kernel on the front page: one line of the running softmax
-
-
-def result_of(results, post, name, device=""):
-    """One result of a GPU, of this device if one is named. Raises DataError where there is none."""
-    found = [r for r in results if (r.post, r.result) == (post, name) and r.place == "gpu"]
-    found = [r for r in found if r.folder == device] or ([] if device else found)
-    if not found:
-        raise DataError(f"{post}/{name} is not measured on {device or 'a GPU'}")
-    return found[0]
 
 
 def proof(row, error, allowed):

@@ -7,6 +7,7 @@ import pytest
 
 from snippets._lab.draw.draw_all import reference_first
 from snippets._lab.draw.figure import Figure
+from snippets._lab.draw.rows import result_of
 from snippets._lab.results import store
 from snippets._lab.results.store import DataError
 from snippets._lab.rooms import rooms
@@ -19,13 +20,13 @@ EVERYTHING = reference_first(list(store.scan()))
 EACH = [(kernel, it) for kernel, made in EXPERIMENTS.items() for it in made]
 
 
-def result_of(it):
-    return figures._of(EVERYTHING, *it.measured.split("/"))
+def measured(it):
+    return result_of(EVERYTHING, *it.measured.split("/"))
 
 
 def with_times(it, factor):
     """All results, in which the row after the change takes `factor` times the one before it."""
-    result = result_of(it)
+    result = measured(it)
     rows = copy.deepcopy(result.rows)
     changed = replace(result, rows=rows)
     before, after = it.rows(changed)
@@ -40,7 +41,7 @@ def drawn(results) -> Figure:
 
 @pytest.mark.parametrize(("kernel", "it"), EACH, ids=lambda x: getattr(x, "change", x))
 def test_an_experiment_changes_one_thing_and_is_measured(kernel, it):
-    before, after = it.rows(result_of(it))
+    before, after = it.rows(measured(it))
     assert before != after
     # One case: what is not a time, a count of the code or the change itself is the same in both.
     free = {it.axis, "num_warps", "step", "kind", "matters", "bytes_loaded", "bytes_compulsory"}
@@ -65,7 +66,7 @@ def test_the_times_decide(factor, verdict):
 
 @pytest.mark.parametrize(("kernel", "it"), EACH, ids=lambda x: getattr(x, "change", x))
 def test_other_times_give_another_verdict(kernel, it):
-    now = outcome(*it.rows(result_of(it))).verdict
+    now = outcome(*it.rows(measured(it))).verdict
     factor, other = (0.3, "cause") if now != "cause" else (1.4, "refuted")
     (row,) = (
         r
@@ -78,7 +79,7 @@ def test_other_times_give_another_verdict(kernel, it):
 
 def test_a_missing_measurement_stops_the_page():
     for _, it in some(EACH):
-        result = result_of(it)
+        result = measured(it)
         with pytest.raises(DataError, match="not measured"):
             drawn([r for r in EVERYTHING if r is not result])
 
@@ -87,7 +88,7 @@ def test_a_ceiling_limits_what_comes_near_it():
     rows = {r["kernel"]: r for r in figures.ceilings(EVERYTHING).table}
     copied = figures.SHOWN[0]
     assert rows[copied.label]["limited by"] == "memory"
-    result = figures._of(EVERYTHING, *copied.measured.split("/"))
+    result = measured(copied)
     slow = copy.deepcopy(result.rows)
     for row in slow:
         row["ms_p50"] *= 3
@@ -97,7 +98,7 @@ def test_a_ceiling_limits_what_comes_near_it():
 
 
 def test_the_units_are_those_of_the_compiled_kernel():
-    compiled = figures._of(EVERYTHING, "your_gpu", "kernels", figures.HOPPER)
+    compiled = result_of(EVERYTHING, "your_gpu", "kernels", figures.HOPPER)
     used = {
         r["launcher"]: r["tensor_core"] != "none"
         for r in some(compiled.rows)

@@ -49,6 +49,15 @@ def gpus(results: Sequence[Result]) -> list[Result]:
     return [r for r in results if r.place == "gpu"]
 
 
+def result_of(results: Iterable[Result], post: str, name: str, folder: str = "") -> Result:
+    """A result by its name, in this folder of the data or else the first that a GPU measured."""
+    named = [r for r in results if (r.post, r.result) == (post, name)]
+    found = [r for r in named if (r.folder == folder if folder else r.place == "gpu")]
+    if not found:
+        raise DataError(f"{post}/{name} is not measured on {folder or 'a GPU'}")
+    return found[0]
+
+
 def compiled(results: Sequence[Result]) -> list[Result]:
     """The results of compiling ahead of time, by the capability of their target."""
     found = [r for r in results if r.place == "compiler"]

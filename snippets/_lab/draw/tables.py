@@ -104,6 +104,15 @@ def table(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     ]
 
 
+def widget(
+    look: str, name: str, link: str, rows: Sequence[Mapping[str, Any]], told: str = ""
+) -> str:
+    """A box that becomes a widget; where no script runs it has a link to its data, and a table."""
+    opening = f'<div class="am-{look}" data-widget="{name}" markdown>'
+    lines = [*([told, ""] if told else []), *table(rows)]
+    return "\n".join([opening, f"{link}{{ .am-source }}", "", *lines, "", "</div>"])
+
+
 def drawn(chart: "Chart") -> list[dict[str, Any]]:
     """The numbers of a chart as it reads them out: a row for each place, a column for each name."""
     rows: dict[tuple[str, str], dict[str, Any]] = {}

@@ -24,7 +24,7 @@ def _word(token):
 def attention_map(results):
     result = results[0]
     sentences = values(result.rows, "sentence")
-    shown = {s: sorted(pick(result.rows, sentence=s), key=_layer) for s in sentences}
+    shown = {s: sorted(pick(result.rows, sentence=s), key=lambda r: r["layer"]) for s in sentences}
     files = {f"attention_map_{s}.json": _map_file(result, shown[s]) for s in sentences}
     links = "\n".join(
         f"[{cell(s)}](/figures/attention_weights/attention_map_{s}.json)"
@@ -62,10 +62,6 @@ def attention_map(results):
             and mean(row[key] == max(row) for row in first[5]["weights"][11]) > 0.75,
         },
     )
-
-
-def _layer(row):
-    return row["layer"]
 
 
 def _strongest(layers, query, key):
@@ -147,10 +143,7 @@ def heads_of_the_model(results):
         plot=charts.heatmap(
             results, "head", "layer", share, told=lambda r: f"entropy {entropy.text(r)}"
         ),
-        numbers={
-            "mean": decimals(start),
-            "to_previous": decimals(back["to_previous"]),
-        },
+        numbers={"mean": decimals(start), "to_previous": decimals(back["to_previous"])},
         claims={
             f"{PAGE}: Nearly half of all attention": 0.45 <= start < 0.5,
             f"{PAGE}: Layer 0 head 2 does nothing": (back["layer"], back["head"]) == (0, 2)
@@ -188,6 +181,7 @@ def scaling(results):
     last = widths[-1]
     peak = max(widths, key=lambda d: at["gradient_norm", d, False])
     left = at["gradient_norm_median", last, False]
+    gradient, scaled = (at["gradient_norm", peak, divided] for divided in (False, True))
     ends = ("lowest", "highest")
     return Figure(
         finding=f"Without 1/√d, scores of {last} columns have a standard deviation of "
@@ -238,8 +232,8 @@ def scaling(results):
         numbers={
             "largest": decimals(at["largest_weight", 64, False]),
             "largest_scaled": decimals(at["largest_weight", 64, True], 3),
-            "gradient": decimals(at["gradient_norm", peak, False]),
-            "gradient_scaled": decimals(at["gradient_norm", peak, True]),
+            "gradient": decimals(gradient),
+            "gradient_scaled": decimals(scaled),
             "left_share": percent(left / at["gradient_norm_median", last, True]),
         },
         claims={
@@ -247,10 +241,7 @@ def scaling(results):
             f"{PAGE}: More than one half": at["largest_weight", 64, False] > 0.5,
             f"{PAGE}: at 16 columns,": peak == 16,
             f"{PAGE}: at 1024 columns the median row keeps": last == 1024,
-            f"{PAGE}: Its norm, averaged over the rows, first *grows*": at[
-                "gradient_norm", peak, False
-            ]
-            > at["gradient_norm", peak, True],
+            f"{PAGE}: Its norm, averaged over the rows, first *grows*": gradient > scaled,
         },
     )
 

@@ -5,30 +5,9 @@ from snippets._lab.draw.charts import Series, View
 from snippets._lab.draw.comparison import Comparison
 from snippets._lab.draw.figure import Figure
 from snippets._lab.draw.identity import named
-from snippets._lab.draw.rows import (
-    TIME,
-    Quantity,
-    ceiling,
-    derived,
-    field,
-    moved,
-    only,
-    pick,
-    target,
-    values,
-)
+from snippets._lab.draw.rows import TIME, ceiling, derived, field, moved, only, pick, target, values
 from snippets._lab.draw.scene import scene as drawn_scene
-from snippets._lab.draw.units import (
-    bandwidth,
-    between,
-    count,
-    many,
-    percent,
-    ratio,
-    size,
-    thousands,
-    time,
-)
+from snippets._lab.draw.units import between, count, many, percent, ratio, size, thousands, time
 
 OURS, PAIRS, SDPA = "basic_attention", "basic_attention:exercise", "torch:sdpa"
 SYMBOLS = ("circle", "square", "diamond")
@@ -81,9 +60,7 @@ def forward(results):
                 for name in (OURS, SDPA)
                 for D, symbol in zip(widths, SYMBOLS, strict=True)
             ],
-            "N",
-            TIME,
-            charts.views("{}", "dtype", dtypes),
+            views=charts.views("{}", "dtype", dtypes),
         ),
         numbers={
             "time": time(ms(1024)),
@@ -140,16 +117,13 @@ def reuse(results):
             "loaded_by_pairs": size(two["bytes_loaded"]),
             "time": TIME.text(one),
             "time_of_pairs": TIME.text(two),
-            "ceiling": bandwidth(feed),
-            "rate": bandwidth(rate),
+            "ceiling": units.bandwidth(feed),
+            "rate": units.bandwidth(rate),
             "shared": size(2 * tensor),
             "cache": size(result.device["l2_bytes"]),
         },
         claims={f"{PAGE}: Bandwidth was never the limit": rate < feed / 2},
     )
-
-
-KINDS = ("loads", "shuffles", "barriers", "selects", "shared memory", "arithmetic", "others")
 
 
 def left(results):
@@ -206,7 +180,7 @@ def ablation(results):
         plot=charts.bars(
             derived(results, shares),
             [Series(name, name, like=OURS) for name in less],
-            Quantity("time that is left", "share", percent),
+            field("share", "time that is left", percent),
             [
                 View(f"{many(h, 'head')}, N {N}", {"N": N, "heads": h})
                 for h in values(rows, "heads")
@@ -256,8 +230,7 @@ def warps(results):
                 for i, (N, symbol) in enumerate(zip(lengths, SYMBOLS, strict=True))
             ],
             field("num_warps", "warps per program", units.whole),
-            TIME,
-            [View(many(h, "head"), {"heads": h}) for h in heads],
+            views=[View(many(h, "head"), {"heads": h}) for h in heads],
             columns=2,
         ),
         numbers={

@@ -15,19 +15,9 @@ from snippets._lab.draw.rows import (
     only,
     pick,
     rate,
-    values,
 )
 from snippets._lab.draw.tables import cell
-from snippets._lab.draw.units import (
-    bandwidth,
-    between,
-    change,
-    decimals,
-    flops,
-    ratio,
-    share,
-    size,
-)
+from snippets._lab.draw.units import bandwidth, between, change, decimals, flops, ratio, share, size
 
 OURS, EXERCISE, BASIC = "composed_attention", "composed_attention:exercise", "basic_attention"
 EAGER, SDPA = "torch:eager", "torch:sdpa"
@@ -69,14 +59,10 @@ def forward(results):
             "fused_half": ratio(1 / sdpa[half_long]),
         },
         claims={
-            f"{PAGE}: The gain grows with the sequence": [
-                basic[compared.case(dtype, N)] for dtype in BOTH for N in values(rows, "N")
-            ]
-            == [
-                gain
-                for dtype in BOTH
-                for gain in sorted(basic[compared.case(dtype, N)] for N in values(rows, "N"))
-            ],
+            f"{PAGE}: The gain grows with the sequence": all(
+                sorted(gains, key=gains.get) == sorted(gains)  # cases of a dtype, by their N
+                for gains in (basic.where(dtype=dtype) for dtype in BOTH)
+            ),
             f"{PAGE}: Chained together in float16, with 8192 keys": sdpa[half_long]
             < 1
             < sdpa[single_long],
@@ -150,10 +136,7 @@ def softmax(results):
         finding=f"{chosen['rows']} rows of {SQUARE} numbers take {TIME.text(chosen)}: "
         f"{BANDWIDTH.text(chosen)}, {decimals(compared[copy][at])} of a plain copy's speed and "
         f"{ratio(compared[torch][at])} faster than PyTorch's softmax.",
-        numbers={
-            "of_copy": units.percent(compared[copy][at]),
-            "times": ratio(compared[torch][at]),
-        },
+        numbers={"of_copy": units.percent(compared[copy][at]), "times": ratio(compared[torch][at])},
     )
 
 
@@ -196,10 +179,7 @@ def memory_traffic(results):
         finding=f"At N {SQUARE} in float16 the four kernels read and write "
         f"{size(every)} per head where a fused kernel moves {size(fused)}: "
         f"{ratio(every / fused)} as much.",
-        numbers={
-            "scores": size(written),
-            "half": of_scores("float16"),
-        },
+        numbers={"scores": size(written), "half": of_scores("float16")},
         claims={
             f"{PAGE}: of all the bytes": all(
                 r["bytes_stored_recorded"] == r["bytes_stored"] for r in recorded
@@ -229,8 +209,7 @@ def kernels(results):
         plot=charts.bars(
             derived(results, _beside_bytes),
             [Series(MAKES[step], row["label"], {"step": step}) for step, row in half.items()],
-            TIME,
-            PANELS,
+            views=PANELS,
             groups=[
                 Series(OURS, "measured", {"bytes_only": False}),
                 Series("context", "its bytes at a copy's speed", {"bytes_only": True}),
@@ -276,17 +255,10 @@ def _least(row, copy):
 
 
 def strides(results):
-    over = {(r["dtype"], r["N"]): r["over"] for r in _without(results[0])}
-    least, most = min(over, key=over.get), max(over, key=over.get)
+    over = Comparison(results[0].rows, OURS, [EXERCISE], by=("dtype", "N"))[EXERCISE]
     return Figure(
-        finding=f"Reading k through swapped strides changes the time by {change(over[least])} "
-        f"(float16, N 256) to {change(over[most])} (float32, N 4096).",
+        finding=f"Reading k through swapped strides changes the time by {change(over[over.worst])} "
+        f"(float16, N 256) to {change(over[over.best])} (float32, N 4096).",
         numbers={"single_long": change(over["float32", 4096])},
         claims={f"{PAGE}: In float32 it even pays for itself": over["float32", 4096] > 1.02},
     )
-
-
-def _without(result):
-    """The time without the transpose over the time with it, for each case."""
-    compared = Comparison(result.rows, OURS, [EXERCISE], by=("dtype", "N"))
-    return [{**c._asdict(), "over": over} for c, over in compared[EXERCISE].items()]

@@ -4,30 +4,10 @@ from snippets._lab.draw import charts, units
 from snippets._lab.draw.charts import Series
 from snippets._lab.draw.comparison import Comparison
 from snippets._lab.draw.figure import Figure
-from snippets._lab.draw.rows import (
-    RATE,
-    TIME,
-    Quantity,
-    ceiling,
-    derived,
-    field,
-    gains,
-    pick,
-    rate,
-    values,
-)
+from snippets._lab.draw.rows import RATE, TIME, ceiling, derived, field, gains, pick, rate, values
 from snippets._lab.draw.scene import scene as drawn_scene
 from snippets._lab.draw.tables import case, cell
-from snippets._lab.draw.units import (
-    between,
-    change,
-    flops,
-    measured_ratio,
-    percent,
-    ratio,
-    share,
-    size,
-)
+from snippets._lab.draw.units import between, change, flops, percent, ratio, share, size
 
 OURS, CUDNN, FLASH, FLEX = "flash_attention", "torch:cudnn", "torch:flash", "torch:flex"
 EAGER, TILED = "torch:eager", "tiled_attention"
@@ -48,8 +28,8 @@ def kernels(results):
     far = compared.cases[-1]
     gain = compared[TILED][far]
     return Figure(
-        finding=f"From the tiled kernel to tensor cores: {measured_ratio(gain)} at N {far.N}, on "
-        "the same work.",
+        finding=f"From the tiled kernel to tensor cores: {units.measured_ratio(gain)} at N "
+        f"{far.N}, on the same work.",
         numbers={
             "tiled": ratio(gain),
             "before": flops(rate(compared.row(TILED, far))),
@@ -93,9 +73,7 @@ def staircase(results):
             **{f"first_{D}": flops(found) for D, found in rates[first].items()},
             **{f"last_{D}": flops(found) for D, found in rates[last].items()},
         },
-        claims={
-            f"{PAGE}: the larger tiles that pay": set(tiled.words) == {"ahead"},
-        },
+        claims={f"{PAGE}: the larger tiles that pay": set(tiled.words) == {"ahead"}},
     )
 
 
@@ -246,14 +224,10 @@ def sweep(results):
     }
     left = {r["implementation"] for r in rows if r.get("error")}
     groups = [
-        Series(OURS, case(where), where, shade=shade, symbol=symbol)
-        for (causal, N), shade, symbol in zip(
-            [(causal, N) for causal in (False, True) for N in values(rows, "N")],
-            [0, 0, 1, 1],
-            ["circle-open", "circle", "diamond-open", "diamond"],
-            strict=True,
-        )
-        for where in [{"N": N, "causal": causal}]
+        Series(OURS, case(where), where, shade=shade, symbol=symbol + filled)
+        for shade, symbol in enumerate(("circle", "diamond"))
+        for N, filled in zip(values(rows, "N"), ("-open", ""), strict=True)
+        for where in [{"N": N, "causal": bool(shade)}]
     ]
     return Figure(
         finding=f"The tile decides: the slowest that runs does {percent(min(part.values()))} of "
@@ -264,7 +238,7 @@ def sweep(results):
         plot=charts.dots(
             derived(results, _shares),
             [Series(OURS, told, {"implementation": tile}) for tile, told in tiles.items()],
-            Quantity("of the fastest tile's rate", "share", units.percent),
+            field("share", "of the fastest tile's rate", units.percent),
             charts.views("D {}", "D", values(rows, "D")),
             groups=groups,
             log=False,

@@ -109,10 +109,7 @@ def registers(results):
     return Figure(
         finding=f"At D 128 without a mask the first rung spills {spilled[SMALLEST]} bytes per "
         f"thread, the last {spilled[KEPT]}.",
-        numbers={
-            "first": f"{spilled[SMALLEST]} bytes",
-            "warps": f"{spilled[WARPS]} bytes",
-        },
+        numbers={"first": f"{spilled[SMALLEST]} bytes", "warps": f"{spilled[WARPS]} bytes"},
         claims={f"{PAGE}: Nothing spills": spilled[AGAIN] == 0},
     )
 

@@ -8,16 +8,7 @@ from snippets._lab.draw.charts import Reference, Series, View
 from snippets._lab.draw.comparison import Against, Comparison
 from snippets._lab.draw.figure import Figure
 from snippets._lab.draw.identity import BEST, identity, named
-from snippets._lab.draw.rows import (
-    RATE,
-    Quantity,
-    ceiling,
-    derived,
-    gains,
-    pick,
-    rate,
-    values,
-)
+from snippets._lab.draw.rows import RATE, Quantity, ceiling, derived, gains, pick, rate, values
 from snippets._lab.draw.scene import roles_scene
 from snippets._lab.draw.tables import case, columns, listed
 from snippets._lab.draw.units import between, change, count, flops, percent, ratio
@@ -25,7 +16,7 @@ from snippets._lab.draw.units import between, change, count, flops, percent, rat
 from .diagram import timeline_svg
 
 OURS, TRITON, CUDNN = "hopper_attention", "flash_attention", "torch:cudnn"
-FLASH, FLEX, EAGER, SDPA = "torch:flash", "torch:flex", "torch:eager", "torch:sdpa"
+FLASH, FLEX, SDPA = "torch:flash", "torch:flex", "torch:sdpa"
 UNIT = "matmul_bfloat16"  # the ceiling of the tensor cores
 BY = ("D", "causal", "N")
 WALKS = "barriers_walks.json"  # what the widget plays

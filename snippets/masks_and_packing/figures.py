@@ -44,9 +44,7 @@ def visited(results):
                 narrow["pairs_seen"] / (narrow["tiles"] * full["BLOCK_M"] * full["BLOCK_N"])
             ),
         },
-        claims={
-            f"{PAGE}: The narrower the window, the larger the share": sorted(useful) == useful,
-        },
+        claims={f"{PAGE}: The narrower the window, the larger the share": sorted(useful) == useful},
     )
 
 
@@ -93,19 +91,14 @@ def windows(results):
             results,
             [OURS, FLEX, FA4, Series(PLAIN, "plain kernels, short sequences")],
             "window",
-            TIME,
-            [
+            views=[
                 View(f"D {D}, {part}", {"D": D, "part": part})
                 for D in values(rows, "D")
                 for part in PARTS
             ],
             columns=2,
         ),
-        numbers={
-            "fa4": beside[FA4].between(),
-            "tiles": between(tiles),
-            "mask": TIME.text(mask),
-        },
+        numbers={"fa4": beside[FA4].between(), "tiles": between(tiles), "mask": TIME.text(mask)},
         claims={
             f"{PAGE}: a similar number of tiles": 0.7 < min(sizes) <= max(sizes) < 1.5,
             f"{PAGE}: faster in every case": set(beside[FLEX].words) == {"ahead"},
@@ -181,10 +174,8 @@ def prices(results):
         },
         claims={
             f"{PAGE}: A sink costs the forward nothing": min(
-                gain
-                for case, gain in beside[PLAIN].items()
-                if (case.option, case.part) == ("sinks", "forward")
+                beside[PLAIN].where(option="sinks", part="forward").values()
             )
-            > 0.99,
+            > 0.99
         },
     )

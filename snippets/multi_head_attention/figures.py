@@ -1,11 +1,12 @@
 """The figures of the multi_head_attention page: each draws the result of the same name."""
 
 import itertools
+from textwrap import wrap
 
 from snippets._lab.draw import charts, units
 from snippets._lab.draw.charts import Series, View
 from snippets._lab.draw.figure import Figure
-from snippets._lab.draw.rows import TIME, derived, field, only, pick, values
+from snippets._lab.draw.rows import TIME, field, only, pick, values
 from snippets._lab.draw.tables import columns
 from snippets._lab.draw.units import between, decimals, ratio, time
 
@@ -22,20 +23,13 @@ FORMS = [
 ]
 NAMES = {form.key: form.name for form in FORMS}
 DRAWN = [form for form in FORMS if form.key != SDPA]  # whose lines lie with those of nn's layer
-FORWARD, BOTH = "forward", "forward and backward"
+FORWARD = "forward"
 PAGE = "docs/posts/multi_head_attention.md"
 HIDES, ODD = "docs/how_to/masks.md", "docs/how_to/odd_head_dimensions.md"
 
 
 def _listing(kernels):
     return "\n".join(["```text", *(k if len(k) < 90 else f"{k[:88]}…" for k in kernels), "```"])
-
-
-def _torch_version(result):
-    return result.versions["torch"].split("+")[0]
-
-
-SHARES = ("to_first", "to_last", "to_self", "to_previous", "to_next", "elsewhere")
 
 
 def heads(results):
@@ -73,8 +67,11 @@ def layer_time(results):
     large = {name: at(name, "large", "gpu") for name in NAMES}
     called = {name: at(name, "large", "host") for name in NAMES}
     busy, most = at(LOOP, "small", "gpu"), max(values(rows, "heads"))
-    each = {name: _large(rows, name) for name in (WIDE, SDPA)}
-    behind = {heads for heads, ms in each[SDPA].items() if ms > 1.05 * each[WIDE][heads]}
+    behind = {
+        heads
+        for heads in values(rows, "heads")
+        if at(SDPA, "large", "gpu", heads) > 1.05 * at(WIDE, "large", "gpu", heads)
+    }
     return Figure(
         finding="On the small input a call of the loop takes as long as the batch with one head, "
         f"{loop_by_wide(8)} as long with 8 and {loop_by_wide(most)} as long with {most}.",
@@ -86,12 +83,8 @@ def layer_time(results):
             results,
             DRAWN,
             "heads",
-            TIME,
-            [
-                View(
-                    f"{size} input, {said}",
-                    {"size": size, "clock": clock, "passes": FORWARD},
-                )
+            views=[
+                View(f"{size} input, {said}", {"size": size, "clock": clock, "passes": FORWARD})
                 for size, (clock, said) in itertools.product(sizes, CLOCKS.items())
             ],
             columns=2,
@@ -121,12 +114,6 @@ def layer_time(results):
             f"{PAGE}: Wide heads lose this advantage": behind == {1},
         },
     )
-
-
-def _large(rows, implementation):
-    """Heads → time on the GPU, forward, on the large input."""
-    wanted = {"size": "large", "clock": "gpu", "passes": FORWARD}
-    return {r["heads"]: TIME(r) for r in pick(rows, implementation=implementation, **wanted)}
 
 
 def launches(results):
@@ -177,17 +164,14 @@ def _copies(rows, implementation):
     return sum("direct_copy" in kernel or "CatArray" in kernel for kernel in kernels)
 
 
-A_LAUNCH = field("launch_p50", "time per launch", units.time)
-
-
 def empty_launch(results):
-    each = derived(results[:1], _a_launch)[0].rows
-    host = {r["implementation"]: A_LAUNCH(r) for r in pick(each, clock="host")}
-    gpu = between([A_LAUNCH(r) for r in pick(each, clock="gpu")], time)
+    rows = results[0].rows
+    host = {r["implementation"]: TIME(r) / r["launches"] for r in pick(rows, clock="host")}
+    gpu = between([TIME(r) / r["launches"] for r in pick(rows, clock="gpu")], time)
     all_host = between(host.values(), units.host_time)
     return Figure(
         finding=f"One launch after the other takes the host {all_host} each; the GPU, with a full "
-        f"queue, {gpu}: {each[0]['launches']} in a row, divided by their number.",
+        f"queue, {gpu}: {rows[0]['launches']} in a row, divided by their number.",
         numbers={
             "all_host": all_host,
             "all_gpu": gpu,
@@ -197,13 +181,6 @@ def empty_launch(results):
         },
         claims={f"{PAGE}: too low for Triton and for a product": min(host.values()) >= 0.009},
     )
-
-
-def _a_launch(result):
-    """The rows with the times of one launch among many."""
-    for row in pick(result.rows):
-        times = {p: row[f"ms_{p}"] / row["launches"] for p in ("p20", "p50", "p80")}
-        yield {**row, **{f"launch_{p}": ms for p, ms in times.items()}}
 
 
 def contiguity(results):
@@ -233,7 +210,7 @@ def contiguity(results):
         },
         pieces={
             "error": "\n".join(
-                ["```pycon", f">>> {raised['expression']}", *_wrapped(raised["raised"]), "```"]
+                ["```pycon", f">>> {raised['expression']}", *wrap(raised["raised"], 78), "```"]
             )
         },
     )
@@ -241,18 +218,6 @@ def contiguity(results):
 
 def _layout(row):
     return tuple(row["shape"]), tuple(row["stride"])
-
-
-def _wrapped(text, width=78):
-    """Lines of an error message that fit a phone's scrolling box."""
-    lines = [""]
-    for word in text.split():
-        longer = f"{lines[-1]} {word}".strip()
-        if len(lines[-1]) + len(word) < width:
-            lines[-1] = longer
-        else:
-            lines.append(word)
-    return lines
 
 
 RIGHT = 1e-6  # a difference below this is rounding
@@ -272,7 +237,7 @@ def masks(results):
         caption="Of four keys the first two are visible. Last two columns: a mask that is True for "
         "a visible key, passed as it is and as floats, and the largest difference from the right "
         "result. The same weights everywhere, in float64 on a CPU, PyTorch "
-        f"{_torch_version(results[0])}.",
+        f"{results[0].versions['torch'].split('+')[0]}.",
         table=columns(
             rows.values(),
             {
@@ -284,10 +249,7 @@ def masks(results):
             },
         ),
         open_table=True,
-        numbers={
-            "wrong": len(wrong),
-            "added": len(added),
-        },
+        numbers={"wrong": len(wrong), "added": len(added)},
         claims={
             f"title of {ROOM}/masks: {exception}": kinds == ["NaN", "zeros", "NaN"],
             f"title of {ROOM}/masks: The others give zeros": {
@@ -313,9 +275,6 @@ def _handed(found):
     return "right" if difference < RIGHT else f"wrong by {decimals(difference, 1)}"
 
 
-DTYPES = ("float16", "bfloat16", "float32")
-
-
 TF32 = "torch:matmul, TF32"
 
 
@@ -323,24 +282,27 @@ BACKENDS = ("cudnn", "flash", "fmha_cutlass", "softmax")  # parts of the names o
 
 
 def head_dim(results):
-    result = results[0]
-    rows = result.rows
+    rows = [r for r in results[0].rows if r["implementation"] != TF32]
     labels = {r["operation"]: r["label"] for r in rows}
 
     def at(operation, dtype, D):
-        return _product(rows, operation, dtype)[D]
+        return only(rows, operation=operation, dtype=dtype, D=D)
 
     def odd(operation, dtype):  # one column more than 64, beside 64
         return ratio(TIME(at(operation, dtype, 65)) / TIME(at(operation, dtype, 64)))
 
     names = {
         (operation, dtype, D): [
-            k for k in at(operation, dtype, D)["kernels"] or [] if not k.startswith("Mem")
+            k for k in at(operation, dtype, D)["kernels"] if not k.startswith("Mem")
         ]
-        for operation in labels
-        for dtype in DTYPES
+        for operation, dtype in (
+            ("scores", "float16"),
+            ("attention", "float16"),
+            ("attention", "float32"),
+        )
         for D in (64, 65)
     }
+    took = {(dtype, D): _took(found) for (of, dtype, D), found in names.items() if of != "scores"}
     return Figure(
         finding=f"In float16 the scores of heads of 65 columns take {odd('scores', 'float16')} "
         f"the time of 64, SDPA {odd('attention', 'float16')}.",
@@ -352,8 +314,7 @@ def head_dim(results):
             results,
             [_operation(*named) for named in labels.items()],
             field("D", "D, the width of a head", units.number),
-            TIME,
-            [View(where={"around": 64})],
+            views=[View(where={"around": 64})],
             log="",
             ticks={"x": values(pick(rows, around=64), "D")},
             height=320,
@@ -370,18 +331,10 @@ def head_dim(results):
         claims={
             f"{ODD}: `tensorop` in its name": "tensorop" in names["scores", "float16", 65][0],
             f"{ODD}: `align1`": "align1" in names["scores", "float16", 65][0],
-            f"{ODD}: from one kernel of cuDNN to": _took(names["attention", "float16", 64])
-            == ("cudnn", 1),
-            f"{ODD}: of PyTorch's flash backend": _took(names["attention", "float16", 65])[0]
-            == "flash",
-            f"{ODD}: from memory-efficient attention to": _took(names["attention", "float32", 64])[
-                0
-            ]
-            == "fmha_cutlass",
-            f"{ODD}: separate products with a softmax between": _took(
-                names["attention", "float32", 65]
-            )[0]
-            == "softmax",
+            f"{ODD}: from one kernel of cuDNN to": took["float16", 64] == ("cudnn", 1),
+            f"{ODD}: of PyTorch's flash backend": took["float16", 65][0] == "flash",
+            f"{ODD}: from memory-efficient attention to": took["float32", 64][0] == "fmha_cutlass",
+            f"{ODD}: separate products with a softmax between": took["float32", 65][0] == "softmax",
             f"{ODD}: fast at 64 and 72, and slow in between": all(
                 TIME(at(op, "float16", D)) > 1.2 * TIME(at(op, "float16", even))
                 for op in labels
@@ -412,9 +365,3 @@ def _took(kernels):
     """(the backend that wrote the kernels, how many there are)."""
     who = next((part for part in BACKENDS if any(part in k for k in kernels)), "")
     return who, len(kernels)
-
-
-def _product(rows, operation, dtype):
-    """D → row of an operation in a dtype, TF32 apart."""
-    found = pick(rows, operation=operation, dtype=dtype)
-    return {r["D"]: r for r in found if r["implementation"] != TF32}

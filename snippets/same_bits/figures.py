@@ -197,16 +197,12 @@ FORMS = {
 
 def training(results):
     rows = results[0].rows
-    cases = [(r["D"], r["N"]) for r in pick(rows, implementation=OURS)]
-
-    def times(name):
-        return [
-            TIME(only(rows, implementation=name, D=D, N=N))
-            / TIME(only(rows, implementation=OURS, D=D, N=N))
-            for D, N in cases
-        ]
-
-    flash, split = [1 / x for x in times(FLASH)], times(f"{OURS}:as decoding")
+    beside = Comparison(rows, OURS, by=("D", "N"))
+    flash, one_chunk, sums = (
+        [1 / x for x in beside[name].values()]
+        for name in (FLASH, f"{OURS}:one chunk", f"{OURS}:tl.sum")
+    )
+    split = beside[f"{OURS}:as decoding"].values()
     return Figure(
         finding=f"The forward in one pass takes {between(flash, ratio)} the time of "
         f"flash_attention; the split form takes {between(split, ratio)} that of one pass.",
@@ -221,14 +217,10 @@ def training(results):
                 ),
                 *(Series(name) for name in (FLASH, HOPPER, "torch:flash", "torch:cudnn")),
             ],
-            TIME,
-            [_panel(f"D {D}, {count(N)} keys", D=D, N=N) for D, N in cases],
+            views=[_panel(f"D {D}, {count(N)} keys", D=D, N=N) for D, N in beside.cases],
             columns=2,
         ),
-        numbers={
-            "merging": between([1 / x for x in times(f"{OURS}:one chunk")], ratio),
-            "sums": between([1 / x for x in times(f"{OURS}:tl.sum")], ratio),
-        },
+        numbers={"merging": between(one_chunk, ratio), "sums": between(sums, ratio)},
     )
 
 
@@ -287,10 +279,7 @@ def price(results):
         numbers={
             f"{part.split()[0]}_{name}": times(rung, part)
             for part in ("sampling", "training forward")
-            for name, rung in (
-                ("attention", "attention"),
-                ("all", "+ log-softmax"),
-            )
+            for name, rung in (("attention", "attention"), ("all", "+ log-softmax"))
         },
     )
 

@@ -20,8 +20,7 @@ from snippets._lab.draw.tables import cell, listed
 from snippets._lab.draw.units import between, decimals, flops, many, number, ratio, thousands, time
 
 OURS, BASIC, SDPA = "tiled_attention", "basic_attention", "torch:sdpa"
-ONE_TILE, BLOCKS = "vectorized_attention", "vectorized_attention:exercise"
-COMPOSED = "composed_attention"
+BLOCKS, COMPOSED = "vectorized_attention:exercise", "composed_attention"
 NEAR = 3  # times the fastest: what a chart of tiles has room for
 PAGE = "docs/posts/tiled_attention.md"
 TURNS = "Medians; L2 flushed before every call; all take turns."
@@ -245,8 +244,7 @@ def tiles(results):
                 ),
             ],
             field("registers", "registers per thread", number),
-            TIME,
-            charts.views("D {}", "D", widths),
+            views=charts.views("D {}", "D", widths),
             log="",
         ),
         numbers={

@@ -81,9 +81,7 @@ def forward(results):
         plot=charts.lines(
             results,
             [Series(name, label) for name, label in LABELS.items()],
-            "N",
-            TIME,
-            [_with_band(D, [N for N, d in missing if d == D], lengths) for D in widths],
+            views=[_with_band(D, [N for N, d in missing if d == D], lengths) for D in widths],
         ),
         numbers={
             "ours": told(OURS, best),
@@ -179,6 +177,7 @@ def latency(results):
         CHAIN: "as many loads, each waits for the last",
         OURS: "all keys in one load",
     }
+    looks = {SAME_ROW: BASIC, CHAIN: "context"}
     short, N, long = values(rows, "N")[0], 256, values(rows, "N")[-1]  # 256: no tile spills
     programs, D = max(values(rows, "M")), rows[0]["D"]
 
@@ -206,9 +205,8 @@ def latency(results):
         "each load returns the address of the next row, and nothing is computed.",
         plot=charts.bars(
             results,
-            [Series(name, label, like=_drawn_like(name)) for name, label in labels.items()],
-            TIME,
-            [View("", {"M": 1, "N": N})],
+            [Series(name, label, like=looks.get(name, name)) for name, label in labels.items()],
+            views=[View("", {"M": 1, "N": N})],
         ),
         numbers={
             "step": time(step),
@@ -227,10 +225,6 @@ def latency(results):
             > 0.4 * one,
         },
     )
-
-
-def _drawn_like(name):
-    return {SAME_ROW: BASIC, CHAIN: "context"}.get(name, name)
 
 
 def registers(results):
@@ -331,9 +325,7 @@ def remedies(results):
                 ),
                 SDPA,
             ],
-            "N",
-            TIME,
-            charts.views("D {}", "D", values(rows, "D")),
+            views=charts.views("D {}", "D", values(rows, "D")),
         ),
         numbers={
             "eight": thousands(small),

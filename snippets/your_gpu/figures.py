@@ -227,11 +227,7 @@ def _limits(card):
         ("registers", "registers per multiprocessor", thousands(limits.registers)),
         ("threads", "threads of each, at most", thousands(limits.warps * limits.lanes)),
         ("KiB shared", "KiB of shared memory of each", kib.scale([]).number(limits.shared_sm)),
-        (
-            "a program",
-            "KiB of that per program",
-            kib.scale([]).number(limits.shared_block),
-        ),
+        ("a program", "KiB of that per program", kib.scale([]).number(limits.shared_block)),
         ("GB", "GB of memory", _known(card.memory_gb)),
         ("GB/s", "GB/s from memory", _known(card.gb_per_s)),
         ("TFLOP/s, 16 bits", "TFLOP/s, 16 bits, tensor cores", _known(card.tensor_tflops)),

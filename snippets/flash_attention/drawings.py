@@ -167,9 +167,8 @@ def budget(results):
     peak = products * result.device["multiprocessors"] * clock
     return Picture(
         sees=f"At D 64 the exponentials take {narrow} as both products, at D 128 {wide}.",
-        caption=f"A tile needs 4 · {TILE[0]} · {TILE[1]} · D FLOP of products and "
-        f"{TILE[0]} · {TILE[1]} exponentials. A multiprocessor does {count(products)} FLOP and "
-        f"{exponentials} exponentials a cycle (NVIDIA's manuals). A large product reaches "
+        caption=f"A multiprocessor does {count(products)} FLOP and {exponentials} exponentials a "
+        "cycle (NVIDIA's manuals). A large product reaches "
         f"{percent(ceiling(result, UNIT) / peak)} of that rate in our measurement.",
         svg=svg(PHONE, top + 2 * 58 + 2, about, drawn),
         table=[
@@ -233,8 +232,6 @@ def pipeline():
     return Picture(
         sees="With more stages the next tiles load while this one is computed.",
         caption="Numbers are tiles of keys; strong blue is a copy in flight, pale blue a tile "
-        "that waits in shared memory. With one stage every tile pays for its load; with "
-        f"{stages} only the first one does, as long as the products take long enough to hide the "
-        "others. Durations are made up.",
+        "that waits in shared memory. Durations are made up.",
         svg=svg(PHONE, second.y + second.down + 24, about, drawn),
     )

@@ -134,9 +134,8 @@ def group():
     )
     return Picture(
         sees=f"Each key is loaded once for {share} query heads.",
-        caption="With *grouped-query attention* several query heads share a head of keys and "
-        "values. One program takes the whole group: its queries are the rows of a tile, as those "
-        "of different tokens are in training.",
+        caption="This is *grouped-query attention*. The rows of a tile are the queries of a group, "
+        "where in training they are those of different tokens.",
         svg=svg(PHONE, top, about, drawn),
     )
 

@@ -219,7 +219,7 @@ def verdict(results):
             "seeds": len(values(rows, "seed")),
         },
         claims={
-            f"{PAGE}: all four are told from chance": len(found) == len(ends) == 4,
+            f"{PAGE}: each of the four intervals leaves out zero": len(found) == len(ends) == 4,
             f"{PAGE}: from it: zero lies inside": not _told_apart(right),
             f"{PAGE}: about as much as the smallest mistake of the four adds": 0.5
             < _singly(compared) / min(abs(mean) for mean, _ in paired.values())

@@ -71,6 +71,7 @@ def staircase(results):
         numbers={
             **{f"first_{D}": flops(found) for D, found in rates[first].items()},
             **{f"last_{D}": flops(found) for D, found in rates[last].items()},
+            "exp2": between([x / rates[first][D] - 1 for D, x in rates[steps[1]].items()], percent),
         },
         claims={
             f"{PAGE}: the larger tiles that pay": set(tiled.words) == {"ahead"},
@@ -133,7 +134,6 @@ def ladder(results):
         open_table=True,
         numbers={
             "loads": percent(max(found["nothing in flight"].values()) - 1),
-            "exp2": _percent(found["exp by e"].values()),
             "order": percent(max(found["lines in another order"].values()) - 1),
             "divided": percent(max(divided) - 1),
             "divided_costs": percent(1 - min(divided)),
@@ -144,11 +144,6 @@ def ladder(results):
         }
         | {f"{PAGE}: is the largest in the table": best == "nothing in flight"},
     )
-
-
-def _percent(gains):
-    """The least and the most of them, as "16 to 25 %"."""
-    return between([gain - 1 for gain in gains], percent)
 
 
 def _steps(rows):

@@ -89,7 +89,7 @@ def sections(listed: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def terms(markdown: str) -> list[dict[str, Any]]:
     """The glossary's words, each with its sentence."""
-    found = []
+    found: list[dict[str, Any]] = []
     for entry in glossary.definitions(markdown):
         place, title = f"{GLOSSARY}#{entry.id}", ", ".join(entry.terms)
         found.append({"location": place, "title": title, "page": "Glossary", "text": entry.text})

@@ -90,7 +90,7 @@ def ring(results):
             "later": share([r for r in one if r["chunk"]]),
         },
         claims={
-            f"{PAGE}: It does: in another batch": all(
+            f"{PAGE}: wherever a row sees the other's keys": all(
                 bool(r["differ"]) == (r["change"] == "splits" and r["chunk"] > 0) for r in rows
             ),
         },

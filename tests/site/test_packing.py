@@ -147,5 +147,5 @@ def test_a_widget_has_a_page_that_asks_for_it():
     docs = ROOT / "docs"
     pages = [*docs.glob("*.md"), *docs.glob("[pl]*/*.md")]  # a prediction stands in a post's text
     sources = [*(ROOT / "snippets").rglob("*.py"), *pages]
-    wanted = re.compile(r'data-widget="(\w+)"')
+    wanted = re.compile(r'(?:data-widget=|\bwidget\(\s*"[\w-]+",\s*)"(\w+)"')
     assert {name for path in sources for name in wanted.findall(path.read_text("utf-8"))} == there

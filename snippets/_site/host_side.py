@@ -1,16 +1,15 @@
 """What stands around the kernels of a folded file: launcher, refusals and self-check, of all ticks.
 
 It is folded with the kernels. The launcher's body is that of `_differentiable`, `_forward` or
-`_decode`. A name of a tick stands for whether it is ticked; an option that is not is None.
+`_decode`, and its parameters are those of the complete kernel. A name of a tick stands for whether
+it is ticked; an option that is not is None.
 """
 
 # ruff: noqa: F821 - the names are those of the file that it becomes a part of, and the ticks
 # mypy: ignore-errors
 
 
-def _differentiable(
-    q, k, v, sinks, scale, window, softcap, bias, cu_seqlens_q, cu_seqlens_k
-):  # fmt: skip
+def _differentiable():
     return _Attention.apply(q, k, v, sinks, scale, window, softcap, cu_seqlens_q, cu_seqlens_k)
 
 
@@ -116,9 +115,7 @@ def _together(heads, tiles):
     return next((n for n in range(1, heads) if heads % n == 0 and n * tiles >= AT_ONCE), heads)
 
 
-def _forward(
-    q, k, v, sinks, scale, window, softcap, bias, cu_seqlens_q, cu_seqlens_k
-):  # fmt: skip
+def _forward(q, k, v, sinks, scale, window, softcap, bias, cu_seqlens_q, cu_seqlens_k):
     out = torch.empty_like(q, memory_format=torch.contiguous_format)
     rows = q.shape[1::-1] if packed else q.shape[:-1]
     lse = torch.empty(rows, dtype=torch.float32, device=q.device) if keep_lse else None
@@ -159,10 +156,7 @@ def _forward(
     return (out, lse) if keep_lse else out
 
 
-def _decode(
-    q, k_cache, v_cache, cache_seqlens, page_table, max_seqlen, scale,
-    window, sinks, k_scale, v_scale,
-):  # fmt: skip
+def _decode():
     out = part = torch.empty_like(q, memory_format=torch.contiguous_format)
     lse = torch.empty(q.shape[:-1], dtype=torch.float32, device=q.device) if return_lse else None
     (B, H, M, _), (blocks, Hkv, capacity, _) = q.shape, k_cache.shape

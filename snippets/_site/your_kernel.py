@@ -387,9 +387,9 @@ def source(ticks: Ticks) -> str:
     own = (ROOT / HOST).read_text("utf-8")
     name = "decode_attention" if ticks.decode else "masks_and_packing"
     inside = "_decode" if ticks.decode else "_differentiable" if ticks.backward else "_forward"
-    names = own[own.index("def _refusals(") : own.index("):", own.index("def _refusals("))]
-    names = " ".join(names.partition("(")[2].split()).rstrip(",")
-    start = own.index("    ", own.index("\n):  # fmt: skip\n", own.index(f"def {inside}(")))
+    names = own.partition("def _refusals(")[2].partition(",\n):")[0]
+    names = " ".join(names.split())
+    start = own.index("    ", own.index("):\n", own.index(f"def {inside}(")))
     if ticks.decode:
         text = text.replace("PAGE > 0", str(ticks.paged))
         names = names.replace("k, v,", "k_cache, v_cache,")
@@ -445,14 +445,13 @@ def formatted(text: str) -> str:
     text = re.sub(r"\s*\):  # fmt: skip$", "\n):  # fmt: skip", text, flags=re.MULTILINE)
     listed = r"^( *)([^\n#]*\()\n((?:.*,(?:  # .*)?\n)*?.*,(?:  # .*)?)\s*(\)+:?)  # fmt: skip$"
     text = re.sub(listed, _filled, text, flags=re.MULTILINE)
-    text = _ruff("check", "--fix", "--select=F401", text)  # imports that nobody needs
-    return _ruff("format", "--config=format.skip-magic-trailing-comma=true", text)
+    text = ruff(text, "check", "--fix", "--select=F401")  # imports that nobody needs
+    return ruff(text, "format", "--config=format.skip-magic-trailing-comma=true")
 
 
-def _ruff(*options: str) -> str:
-    """What ruff makes of a text, the last of these."""
-    *words, text = options
-    command = [sys.executable, "-m", "ruff", *words, "--stdin-filename", str(SOURCE), "-"]
+def ruff(text: str, *options: str) -> str:
+    """What ruff makes of a text."""
+    command = [sys.executable, "-m", "ruff", *options, "--stdin-filename", str(SOURCE), "-"]
     done = subprocess.run(command, input=text, capture_output=True, text=True, cwd=ROOT, check=True)
     return done.stdout
 

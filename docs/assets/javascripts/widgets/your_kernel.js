@@ -37,10 +37,7 @@ function build(box, data) {
   const uses = { "": "training, prefill", decode: "decoding" };
   const link = asked(CHOICE) ?? "";
   const parts = (link.split(".").at(-1) in data.gpus ? link : FIRST).split(".");
-  const choice = {
-    D: data.D.find((width) => parts.includes(String(width))) ?? 128,
-    gpu: parts.at(-1),
-  };
+  const choice = { D: data.D.find((width) => parts.includes(String(width))) ?? 128, gpu: parts.at(-1) };
   const offers = (use) => data.uses[Number(use === "decode")];
   const ticked = new Set(parts); // those of the other use, too: who goes back finds them
   const fit = (use) => Object.assign(choice, {
@@ -48,13 +45,11 @@ function build(box, data) {
   });
   fit(parts.includes("decode") ? "decode" : "");
   const said = make("p", { className: "am-kernel-said", role: "status" });
-  const links = make("p", { className: "am-kernel-links" });
+  const links = make("p");
   const listing = make("code");
   const command = make("code");
   const curl = make("code");
-  const frame = make("pre", { tabIndex: 0, ariaLabel: "The file" }, listing);
-  frame.setAttribute("role", "region");
-  const colors = make("div", { className: "highlight" }, frame);
+  const frame = make("pre", { tabIndex: 0, role: "region", ariaLabel: "The file" }, listing);
   let latest = 0;
 
   async function list(address) {
@@ -132,7 +127,7 @@ function build(box, data) {
     offered,
     radios("Head dimension", "D", data.D.map((width) => [width, String(width)])),
     radios("GPU", "gpu", Object.entries(data.gpus)),
-    said, make("p", {}, "Make exactly this: ", command), links, colors,
+    said, make("p", {}, "Make exactly this: ", command), links, make("div", { className: "highlight" }, frame),
     make("p", {}, "Get it: ", curl),
     make("p", {}, "Cite it: ", make("q", { textContent: "Attention, Measured, your kernel" }), ", with its link."),
   );

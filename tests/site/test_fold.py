@@ -51,13 +51,11 @@ LATER = "x = None\n    for c in a:\n        b += x or c\n        x = c\n    retu
 @pytest.mark.parametrize(
     ("code", "left"),
     [
-        ("return a if flag else b", "return a"),
         ("return (a + b if flag else b) * 2", "return (a + b) * 2"),
         ("return flag and a == b", "return a == b"),
         ("return not flag or a", "return a"),
         ("return a is None or flag", "return True"),
         ("return f(a) or flag", "return f(a) or True"),  # f may do something
-        ("c = 1\n    return a + b", "return a + b"),
         ("c = set_it(a)\n    return b", "c = set_it(a)\n    return b"),
         ("c, d = f(a)\n    return d", "_, d = f(a)\n    return d"),
         ("if flag:\n        return a\n    return b", "return a"),

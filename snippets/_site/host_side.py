@@ -115,7 +115,9 @@ def _together(heads, tiles):
     return next((n for n in range(1, heads) if heads % n == 0 and n * tiles >= AT_ONCE), heads)
 
 
-def _forward(q, k, v, sinks, scale, window, softcap, bias, cu_seqlens_q, cu_seqlens_k):
+def _forward(
+    q, k, v, sinks, scale, window, softcap, bias, cu_seqlens_q, cu_seqlens_k
+):  # fmt: skip
     out = torch.empty_like(q, memory_format=torch.contiguous_format)
     rows = q.shape[1::-1] if packed else q.shape[:-1]
     lse = torch.empty(rows, dtype=torch.float32, device=q.device) if keep_lse else None

@@ -22,6 +22,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from mkdocs.config.defaults import MkDocsConfig
@@ -193,9 +194,8 @@ def choice(ticks: Ticks, source: str) -> Choice:
         "page_table": ticks.paged, "page": ticks.paged,
         "k_scale": ticks.float8, "v_scale": ticks.float8,
     }  # fmt: skip
-    known: dict[str, object] = {name: SOME if there else None for name, there in options.items()}
-    ticked = {x: getattr(ticks, x) for x in (*FEATURES, "decode")}
-    known |= {x: there for x, there in ticked.items() if x not in {*known, "lse"}}
+    known: dict[str, object] = {x: x in ticks.on for x in (*FEATURES, "decode") if x != "lse"}
+    known |= {name: SOME if there else None for name, there in options.items()}
     known |= {"max_seqlen": None} if not ticks.decode else {}
     known |= {
         "align": "bottom_right", "return_lse": ticks.lse, "keep_lse": ticks.lse or ticks.backward,
@@ -209,9 +209,10 @@ def choice(ticks: Ticks, source: str) -> Choice:
     gone = " ".join(off).split()
     if not (ticks.lse or ticks.backward or ticks.decode):
         gone.append("logsumexp")
+    texts_of = _decode_texts if ticks.decode else _texts
     facts = {"D": ticks.D, "BLOCK_D": 1 << (ticks.D - 1).bit_length()}
-    texts = (_decode_texts if ticks.decode else _texts)(ticks, source)
-    return Choice("attention", known, facts, (*texts,), ("gfx942", "7.5", "`invariant`", *gone))
+    texts = ("from 2^-64 to 2^64", "from 2^-64 to 1"), *texts_of(ticks, source)
+    return Choice("attention", known, facts, texts, ("gfx942", "7.5", "`invariant`", *gone))
 
 
 def _specialized(ticks: Ticks) -> bool:
@@ -224,10 +225,9 @@ def _decode_texts(ticks: Ticks, source: str) -> Iterator[tuple[str, str]]:
     found = _tables(DECODE, "Tile", "TILES")["TILES"]["16 bits"]
     tile = next(tile for width, tile in found.items() if width >= ticks.D)
     wide = 64 < ticks.D <= 128
-    start, end = source.index("# Largest D that a row"), source.index("# Instead, in 16 bits")
+    table = _between(source, "# Largest D that a row", "# Instead, in 16 bits")
     head = f"D = {ticks.D}  # columns\nGPUS = {GPUS[ticks.gpu]}  # compute capabilities\n"
-    yield source[start:end], f"{head}TILE = Tile{(*tile,)[:3]}\n"
-    yield "from 2^-64 to 2^64", "from 2^-64 to 1"
+    yield table, f"{head}TILE = Tile{(*tile,)[:3]}\n"
     yield 'ROWS = {"16 bits": 64, "float32": 16}', "ROWS = 64"
     yield '    kind = "float32" if dtype == torch.float32 else "16 bits"\n', ""
     yield "ROWS[kind]", "ROWS"
@@ -236,9 +236,9 @@ def _decode_texts(ticks: Ticks, source: str) -> Iterator[tuple[str, str]]:
     new = f"{wide} and ((paged and page < tile.BLOCK_N) or many):"
     yield f"{old}\n        if not page:", f"{new}\n        if not paged:"
     H, many = _heads_of_keys(ticks)
-    start, end = source.index("[B, Hkv, N, D], H a"), source.index("Any strides. In q's dtype")
+    shape = _between(source, "[B, Hkv, N, D], H a", "Any strides. In q's dtype")
     pages = f"[pages, {H}, page, D]{many};\n            a page is a power of two of keys. "
-    yield source[start:end], pages if ticks.paged else f"[B, {H}, N, D]{many}. "
+    yield shape, pages if ticks.paged else f"[B, {H}, N, D]{many}. "
     if ticks.lse:
         yield "; with return_lse also [B, H, M] in", ", and the logsumexp [B, H, M] in"
     yield "; `check_cache` in\n        cache.py tells of them.", "."
@@ -247,9 +247,8 @@ def _decode_texts(ticks: Ticks, source: str) -> Iterator[tuple[str, str]]:
     yield "v.ptr.dtype.element_ty == tl.uint16", str(ticks.float8)
     if not ticks.float8:
         yield "D=D * WIDTH // BLOCK_D", "D=D"
-        start = source.index("    if tile.dtype == tl.uint16:")
-        end = source.index("    return numbers\n")
-        yield source[start : end + 19], "    return tile.to(dtype)\n"
+        yield _between(source, "    if tile.dtype == tl.uint16:", "    return numbers\n"), ""
+        yield "    return numbers\n", "    return tile.to(dtype)\n"
     yield "float16, bfloat16 or float32; D at most 256.", f"float16 or bfloat16; D {ticks.D}."
 
 
@@ -257,7 +256,7 @@ def _texts(ticks: Ticks, source: str) -> Iterator[tuple[str, str]]:
     """Those of a file for training and prefill."""
     D, gpu = ticks.D, ticks.gpu
     tile = _tile(ticks)
-    table = source[source.index("# Queries of a program,") : source.index("@triton.jit")]
+    table = _between(source, "# Queries of a program,", "@triton.jit")
     timed = gpu == "sm_90" and D <= 128
     fit = "the fastest that we timed on an H200" if timed else f"fits {gpu}, not compared"
     yield (
@@ -272,12 +271,10 @@ def _texts(ticks: Ticks, source: str) -> Iterator[tuple[str, str]]:
         "as flash_attention computes it, with the masks and terms that models add",
         f"on tensor cores{', differentiable once' * ticks.backward}; no M × N matrix ever exists",
     )
-    yield "from 2^-64 to 2^64", "from 2^-64 to 1"
     kinds = "float16, bfloat16 or float32 (on CUDA cores)"
     yield f"{kinds}; D 16 to 256 in steps of 8;", f"float16 or bfloat16, with D = {D}."
     if not _specialized(ticks):
-        start = source.index("    # A kernel that makes a descriptor")
-        yield source[start : source.index("    with torch.cuda.device_of", start)], ""
+        yield _between(source, "    # A kernel that makes", "    with torch.cuda.device_of"), ""
         yield "context.run(_attention_kernel", "_attention_kernel"
         yield " * H * B,)],", " * H * B,)]("
     if ticks.backward and not _tiles(ticks)[0].maxnreg:
@@ -309,6 +306,12 @@ def _texts(ticks: Ticks, source: str) -> Iterator[tuple[str, str]]:
         yield "[B, H, M, D], packed [M, H, D]", grads[1]
 
 
+def _between(text: str, first: str, after: str) -> str:
+    """The part of a text that begins with `first`, up to `after`."""
+    start = text.index(first)
+    return text[start : text.index(after, start)]
+
+
 def _heads_of_keys(ticks: Ticks) -> tuple[str, str]:
     """What a docstring calls their number, and what it says of it."""
     return ("Hkv", ", H a multiple of Hkv") if ticks.grouped else ("H", "")
@@ -332,30 +335,26 @@ def _sizes(tile: Any) -> str:
 
 
 def _tile(ticks: Ticks) -> Any:
-    """The row of the forward's table for these ticks."""
-    found = _tables(SOURCE, "Tile", "HOPPER_128", "TILE_CONFIGS", "BIASED")
-    if ticks.bias and ticks.gpu in found["BIASED"] and ticks.D <= 128:
-        return found["BIASED"][ticks.gpu]
-    rows = found["TILE_CONFIGS"][ticks.gpu]
-    D = 256 if ticks.bias else ticks.D
-    tiles = rows[min(width for width in rows if width >= D)]
-    plain = not {*ticks.on} - {"grouped", "lse", "contiguous", "backward"}
-    return tiles if isinstance(tiles, found["Tile"]) else tiles[not plain]
+    """The tile of the forward, as its kernel chooses it."""
+    found = _tables(SOURCE, "Tile", "HOPPER_128", "TILE_CONFIGS", "BIASED", "_tile_config")
+    branches = bool({*ticks.on} - {"grouped", "lse", "contiguous", "backward"})
+    return found["_tile_config"](ticks.gpu, "float16", ticks.D, branches, ticks.bias)
 
 
 def _tiles(ticks: Ticks) -> tuple[Any, Any]:
     """The tile for dK and dV, and that for dQ."""
-    rows = _tables(BACKWARD, "Tile", "TILES")["TILES"][ticks.gpu]
-    for_keys, *for_queries = rows[min(width for width in rows if width >= ticks.D)]
+    choose = _tables(BACKWARD, "Tile", "TILES", "_tiles")["_tiles"]
+    for_keys, for_queries = choose(ticks.gpu, "float16", ticks.D, ticks.causal or ticks.window)
     if ticks.packed:  # all registers: a search comes first
         for_keys = for_keys._replace(maxnreg=None)
-    return for_keys, for_queries[-1 if ticks.causal or ticks.window else 0]
+    return for_keys, for_queries
 
 
 @functools.cache
 def _tables(path: Path, *names: str) -> dict[str, Any]:
-    """What a kernel's file calls by these names: numbers, and the tuples that they stand in."""
+    """What a kernel's file calls by these names: numbers, their tuples, and who chooses them."""
     found: dict[str, Any] = {"namedtuple": namedtuple, "NamedTuple": NamedTuple}
+    found["torch"] = SimpleNamespace(float32="float32")  # which a page's build does not need
     for node in ast.parse((ROOT / path).read_text("utf-8")).body:
         target = node.targets[0] if isinstance(node, ast.Assign) else node
         if {getattr(target, "id", ""), getattr(target, "name", "")} & {*names}:
@@ -389,16 +388,15 @@ def source(ticks: Ticks) -> str:
     inside = "_decode" if ticks.decode else "_differentiable" if ticks.backward else "_forward"
     names = own.partition("def _refusals(")[2].partition(",\n):")[0]
     names = " ".join(names.split())
-    start = own.index("    ", own.index("):\n", own.index(f"def {inside}(")))
+    start = own.index("\n    ", own.index("):", own.index(f"def {inside}("))) + 1
     if ticks.decode:
         text = text.replace("PAGE > 0", str(ticks.paged))
         names = names.replace("k, v,", "k_cache, v_cache,")
-        middle = text[text.index("START_TILES = 1") : text.index("def _layout(")]
+        middle = _between(text, "START_TILES = 1", "def _layout(")
     else:
-        middle = text[text.index("def _descriptor(") : text.index("def _strides(")]
+        middle = _between(text, "def _descriptor(", "def _strides(")
     if ticks.contiguous and ticks.gpu in TMA:  # q by pointers, k and v by TMA: two functions
-        first = text.index("@triton.jit\ndef _load_rows(")
-        rows = text[first : text.index("@triton.jit\ndef _load_b")]
+        rows = _between(text, "@triton.jit\ndef _load_rows(", "@triton.jit\ndef _load_b")
         bare = re.sub("    x,  # .*", "    x,", rows)
         text = text.replace(rows, bare.replace("_rows(", "_queries(") + bare)
         text = text.replace("q_tile = _load_rows(", "q_tile = _load_queries(")
@@ -417,8 +415,7 @@ def source(ticks: Ticks) -> str:
 def _backward_kernels() -> str:
     """Those of the backward, beside the forward's: what both have is there once."""
     text = listings.without_markers((ROOT / BACKWARD).read_text("utf-8"))
-    first = text.index("# N, M or G = 1 as a constant")
-    text = text[first : text.index("def masks_and_packing_ba")]
+    text = _between(text, "# N, M or G = 1 as a constant", "def masks_and_packing_ba")
     text = text.replace("_load_rows(", "_load_head(").replace("_load_bias(", "_load_biases(")
     return text.replace("_sequence(", "_sequence_of(")
 
@@ -434,8 +431,7 @@ def made(ticks: Ticks) -> str:
         head = f'"""{_docstring(ticks)}"""'
         text = formatted(re.sub(r'^""".*?"""', lambda _: head, text, count=1, flags=re.DOTALL))
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.with_suffix(".part").write_text(text, "utf-8")
-        path.with_suffix(".part").replace(path)
+        store.write_whole(path, text)
     return path.read_text("utf-8")
 
 

@@ -100,11 +100,7 @@ def _gradients(
         outside = 0, 0, begin, 0
         grad_k, grad_v = (torch.nn.functional.pad(x, outside) for x in (grad_k, grad_v))
     found = grad_q, grad_k.view(shape), grad_v.view(shape)
-    if sinks is not None:  # -Σ exp(sink - lse) Δ: a sink has no value, so its dP is 0
-        lse_log2, delta = (x.unflatten(0, (B, H)) for x in rows)
-        p = (sinks[:, None] * LOG2_E.value - lse_log2).clamp_(max=0.0).exp2_()
-        found = *found, -p.mul_(delta).sum((0, 2))
-    return found
+    return found if sinks is None else (*found, _sinks_gradient(sinks, *rows))
 
 
 def _together(heads, tiles):

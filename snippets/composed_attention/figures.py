@@ -16,7 +16,7 @@ from snippets._lab.draw.rows import (
     pick,
     rate,
 )
-from snippets._lab.draw.tables import cell
+from snippets._lab.draw.tables import case, cell
 from snippets._lab.draw.units import bandwidth, between, change, decimals, flops, ratio, share, size
 
 OURS, EXERCISE, BASIC = "composed_attention", "composed_attention:exercise", "basic_attention"
@@ -258,7 +258,7 @@ def strides(results):
     over = Comparison(results[0].rows, OURS, [EXERCISE], by=("dtype", "N"))[EXERCISE]
     return Figure(
         finding=f"Reading k through swapped strides changes the time by {change(over[over.worst])} "
-        f"(float16, N 256) to {change(over[over.best])} (float32, N 4096).",
+        f"({case(over.worst)}) to {change(over[over.best])} ({case(over.best)}).",
         numbers={"single_long": change(over["float32", 4096])},
         claims={f"{PAGE}: In float32 it even pays for itself": over["float32", 4096] > 1.02},
     )

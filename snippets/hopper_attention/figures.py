@@ -219,9 +219,6 @@ def rungs(results):
     pays = {name for name in of if ahead[name] and not behind[name]}
     costs = {name for name in of if behind[name] and not ahead[name]}
 
-    def decided(name):
-        return ahead[name] or behind[name]
-
     start, end = (Comparison(rows, name, [CUDNN], BY)[CUDNN] for name in (first, OURS))
     undone = Comparison(rows, "undone by the compiler", [first], BY)[first]
     colors = {rung: OURS if told[rung]["way_up"] else "context" for rung in told}
@@ -279,7 +276,7 @@ def rungs(results):
             ),
             f"{PAGE}: By the chart, at D 128": "overlap" in pays
             and max(of["overlap"], key=of["overlap"].get).D == 128,
-            f"{PAGE}: | consumers take turns (ping-pong) |": not decided("turns"),
+            f"{PAGE}: | consumers take turns (ping-pong) |": not (ahead["turns"] + behind["turns"]),
             f"{PAGE}: | the sum is rescaled late |": (len(ahead["lazy"]), len(behind["lazy"]))
             == (1, 5),
             f"{PAGE}: | a quarter of the exponentials by a polynomial |": "polynomial" in costs,

@@ -718,6 +718,13 @@ def _store_rows(
     tl.store(ptr + place, grad.to(ptr.dtype.element_ty), mask=mask)
 
 
+def _sinks_gradient(sinks, lse_log2, delta):
+    """What all queries of a head give its sink, whose dP is 0: -Σ exp(sink - lse) Δ, [H]."""
+    lse_log2, delta = (x.unflatten(0, (-1, sinks.shape[0])) for x in (lse_log2, delta))
+    p = (sinks[:, None] * LOG2_E.value - lse_log2).clamp_(max=0.0).exp2_()  # the sink is in lse
+    return -p.mul_(delta).sum((0, 2))  # of a packed batch, rows between sequences have a Δ of 0
+
+
 def masks_and_packing_backward(
     q, k, v, out, lse, grad_out, *,
     scale=None, causal=False, align="bottom_right", window=(None, None), sinks=None, softcap=None,
@@ -808,13 +815,6 @@ def masks_and_packing_backward(
         if grad_bias is not None and outside[2:] != (0, 0):
             grad_bias = torch.nn.functional.pad(grad_bias, outside[2:])
     return grad_q, grad_k.view(shapes[1]), grad_v.view(shapes[2]), grad_sinks, grad_bias
-
-
-def _sinks_gradient(sinks, lse_log2, delta):
-    """What all queries of a head give its sink, whose dP is 0: -Σ exp(sink - lse) Δ, [H]."""
-    lse_log2, delta = (x.unflatten(0, (-1, sinks.shape[0])) for x in (lse_log2, delta))
-    p = (sinks[:, None] * LOG2_E.value - lse_log2).clamp_(max=0.0).exp2_()  # the sink is in lse
-    return -p.mul_(delta).sum((0, 2))  # of a packed batch, rows between sequences have a Δ of 0
 
 
 def _bias_gradient(q, k, v, grad_out, sums, bias, wide_bias, strides, shared):

@@ -7,12 +7,13 @@
 - Code is most of a page's elements. A span whose color is the text's own is taken away, operators
   and punctuation have the shortest tag there is, and a block says how many lines it has, so that a
   browser can leave it aside until it comes near, and how many columns, so that a script knows which
-  blocks scroll without looking at them.
+  blocks scroll without looking at them. A chart says how high the text around it is, for the same.
 - The theme asks the host of a repository for its number of stars from the reader's browser.
 - Templates indent their lines. Where spaces do not show they are left out: 1.4 kB of a packed page.
 """
 
 import html
+import math
 import re
 
 MARKUP = re.compile(r"<[^>]+>")
@@ -21,6 +22,14 @@ MARKUP = re.compile(r"<[^>]+>")
 PLAIN_SPAN = re.compile(r'<span class="(?:n|w)">([^<]*)</span>')
 QUIET_SPAN = re.compile(r'<span class="[op]">([^<]*)</span>')
 CODE_BLOCK = re.compile(r'<div class="([^"]*\bhighlight\b[^"]*)">(?=(.*?)</code></pre>)', re.DOTALL)
+CHART = re.compile(
+    r'(<div class="am-figure am-chart" .*?style=")'
+    r'(?=.*?am-finding">(.*?)</p>.*?<figcaption>(.*?)</figcaption>)',
+    re.DOTALL,
+)
+# A chart's margins in px; then a line's height and its usual letters, of the sentence above the
+# chart and of the text below it: on a wide screen, and on a phone.
+TEXT = {"am-text": (20, (25.8, 93), (21.4, 115)), "am-narrow-text": (20, (23.5, 43), (21.4, 54))}
 
 SESSION = re.compile(r"\blanguage-(?:console|pycon)\b")
 PROMPT = re.compile(r"(?:\$|>>>|\.\.\.)(?: |$)")
@@ -80,6 +89,7 @@ def fixed(content: str) -> str:
     content = PLAIN_SPAN.sub(r"\1", content)
     content = QUIET_SPAN.sub(r"<i>\1</i>", content)
     content = CODE_BLOCK.sub(_code_block, content)
+    content = CHART.sub(_chart, content)
     for quiet in UNSEARCHED:
         content = content.replace(quiet, quiet.replace(" ", " data-search-exclude ", 1))
     return content
@@ -94,6 +104,15 @@ def _code_block(match: re.Match[str]) -> str:
         escaped = html.escape(commands).replace("\n", "&#10;")
         quiet += f' data-copy="{escaped}"'  # the theme's button copies that
     return f'<div class="{match[1]}"{quiet} style="--am-lines: {lines}; --am-columns: {columns}">'
+
+
+def _chart(match: re.Match[str]) -> str:
+    above, below = (len(html.unescape(MARKUP.sub("", text))) for text in match.groups()[1:])
+    said = match[1]
+    for name, (margins, (high, usual), (low, more)) in TEXT.items():
+        height = margins + high * math.ceil(above / usual) + low * math.ceil(below / more)
+        said += f"--{name}: {height:.0f}px; "
+    return said
 
 
 def typed(session: str) -> str:

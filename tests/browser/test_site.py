@@ -21,6 +21,13 @@ pytestmark = pytest.mark.browser
 pytest_plugins = ["tests.browser.browser"]
 
 BYTES, REQUESTS, INDEX_BYTES = 160_000, 11, 125_000  # of a page before a figure; of the search
+KEPT_AND_TAKEN = """() => [...document.querySelectorAll('.md-content__inner > *')]
+  .filter(box => getComputedStyle(box).contentVisibility === 'auto')
+  .map(box => {
+    const kept = box.offsetHeight;
+    box.style.contentVisibility = 'visible';
+    return [box.className + ' ' + box.textContent.trim().slice(0, 40), kept, box.offsetHeight];
+  })"""
 FOCUS_RING = """() => {
   const part = document.activeElement;
   if (!part || part === document.body) return null;
@@ -115,6 +122,17 @@ def test_a_page_is_light_before_a_figure_is_seen(browser, site, site_folder):
             assert index == 0, f"/{address}: nobody has asked for the search"
             assert sum(n for _, n in text) <= BYTES, f"/{address}: {text}"
             assert 3 < len(rest) <= REQUESTS, f"/{address}: {rest}"
+
+
+@pytest.mark.parametrize("viewport", [LAPTOP, PHONE], ids=["laptop", "phone"])
+@pytest.mark.parametrize("post", ["tiled_attention", "basic_attention"])
+def test_code_and_charts_take_the_room_that_was_kept_for_them(open_page, site, post, viewport):
+    """Else what a reader reaches for moves away under the pointer."""
+    page = open_page(viewport)
+    page.goto(f"{site}posts/{post}/", wait_until="load")
+    found = page.evaluate(KEPT_AND_TAKEN)
+    for name, kept, taken in some(found, least=4):
+        assert abs(kept - taken) < 24, f"{name}: {kept} px are kept, {taken} needed"
 
 
 def test_the_index_of_the_search_is_small_and_comes_when_a_reader_turns_to_it(browser, site_folder):

@@ -190,8 +190,8 @@ def levels(results):
     return Picture(
         sees=f"Each step toward the arithmetic is faster: {ratio(rates)} from HBM to L1.",
         caption=f"{sizes.label}. Registers, L1 and shared memory are those of one of {many} "
-        "multiprocessors; an arrow is as wide as the rate that was measured, of all of them "
-        "together. The topmost is L1's; shared memory by itself gave more.",
+        "multiprocessors; an arrow is as wide as the measured rate of all of them together. "
+        "The top arrow is L1's; shared memory alone gave more.",
         svg=svg(PHONE, top - 50, about, drawn),
         table=[{"level": x.name, "size": x.size, "rate": x.rate} for x in shown],
         sources=[sizes],

@@ -51,7 +51,6 @@ def splits(results):
         numbers={
             "keys": alone["N"],
             "alone": percent(BANDWIDTH(alone) / most),
-            "splits": best_alone["splits"],
             **{
                 name: percent(TIME(only(single, splits=n)) / TIME(best_alone) - 1)
                 for n, name in ((12, "twelve"), (32, "thirty_two"))

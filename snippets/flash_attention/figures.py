@@ -111,6 +111,31 @@ VERDICTS = {
 }
 
 
+def scene(results):
+    rows = results[0].rows
+    masked = {
+        name: [r["masked"] for r in rows if r["example"] == name and "masked" in r]
+        for name in values(rows, "example")
+    }
+    full, causal = masked["every key"], masked["causal"]
+    return Figure(
+        finding=f"Without a causal mask, {sum(full)} of {len(full)} tiles has to be masked. With "
+        f"one, {sum(causal)} of {len(causal)}, and another tile is skipped.",
+        caption="Four queries, 14 keys in tiles of four, float16, the first four of 16 columns, "
+        "base 2: this page's kernel with smaller tiles, recorded in the interpreter between two "
+        "iterations of its loop. The last accumulator divided by the "
+        "sum is, bit for bit, what the launcher returned.",
+        **drawn_scene(
+            "flash_attention",
+            rows,
+            "tiles",
+            "shared memory",
+            "The kernel at work: a block of queries, the tile of keys that it is at, and what it "
+            "has collected so far.",
+        ),
+    )
+
+
 def ladder(results):
     rows = results[0].rows
     found = _gains(rows)
@@ -181,31 +206,6 @@ def _told(gain):
     if gain is None:
         return "–"
     return change(gain) if gain.word in ("ahead", "behind") else f"({change(gain)})"
-
-
-def scene(results):
-    rows = results[0].rows
-    masked = {
-        name: [r["masked"] for r in rows if r["example"] == name and "masked" in r]
-        for name in values(rows, "example")
-    }
-    full, causal = masked["every key"], masked["causal"]
-    return Figure(
-        finding=f"Without a causal mask, {sum(full)} of {len(full)} tiles has to be masked. With "
-        f"one, {sum(causal)} of {len(causal)}, and another tile is skipped.",
-        caption="Four queries, 14 keys in tiles of four, float16, the first four of 16 columns, "
-        "base 2: this page's kernel with smaller tiles, recorded in the interpreter between two "
-        "iterations of its loop. The last accumulator divided by the "
-        "sum is, bit for bit, what the launcher returned.",
-        **drawn_scene(
-            "flash_attention",
-            rows,
-            "tiles",
-            "shared memory",
-            "The kernel at work: a block of queries, the tile of keys that it is at, and what it "
-            "has collected so far.",
-        ),
-    )
 
 
 def sweep(results):

@@ -134,7 +134,6 @@ def dq(results):
         numbers={
             "narrow": between([x for case, x in added.items() if case.D == 64], percent),
             "wide": between([x for case, x in added.items() if case.D == 128], percent),
-            "alone": between(shares, percent),
         },
         claims={
             f"{PAGE}: Without $dQ$, one pass takes about as long": all(

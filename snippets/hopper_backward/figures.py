@@ -71,7 +71,6 @@ def rungs(results):
         ),
         numbers={
             "ours": flops(ours),
-            "waited": flops(waited),
             "writer": between(written, change),
             "exchanged": between((1 / gain - 1 for gain in changed[EXCHANGED].values()), percent),
             "not_added": between(changed[NOT_ADDED].values(), change),

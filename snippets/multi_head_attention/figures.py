@@ -131,8 +131,9 @@ def launches(results):
         finding=f"With {heads} heads the loop launches {loop[heads]} kernels for one forward "
         f"pass, the batched layer {wide[heads]}.",
         caption="Kernels on the GPU's timeline, counted by `torch.profiler` during one call, "
-        f"copies and fills of memory apart. B {shown['B']}, N {shown['N']}, E {shown['E']}, "
-        f"{shown['dtype']}, no mask. Both axes logarithmic.",
+        "memcpy and memset apart (a copy into another layout is a kernel and counts). "
+        f"B {shown['B']}, N {shown['N']}, E {shown['E']}, {shown['dtype']}, no mask. "
+        "Both axes logarithmic.",
         plot=charts.lines(
             results,
             DRAWN,

@@ -326,7 +326,7 @@ def regimes(results):
                 gain.word in (("level", "undecided") if at.causal else ("behind",))
                 for at, gain in best[SUSTAINED].items()
             ),
-            f"{HOPPER_PAGE}: , and behind in none. Called in a loop": best[AS_CALLED].never_behind,
+            f"{HOPPER_PAGE}: , and behind in none. In a loop": best[AS_CALLED].never_behind,
         }
         if hot
         else {},
@@ -442,9 +442,9 @@ def grids(results):
         finding=f"On shapes that no tile was tuned on, {LAST} reaches {best.between()} of the rate "
         f"of {compared.the_best(rivals, names.get)} ({best.verdicts()}), least at "
         f"{best.worst.grid}.",
-        caption="bfloat16, queued. *n on m*: n heads of queries, m of keys. The tiles of 128 "
-        "queries are one fewer, as many, and one more than the multiprocessors. Right is faster."
-        + _not_timed(rows),
+        caption="bfloat16, queued. *n on m*: n heads of queries, m of keys. In the three shapes "
+        "of one head, the tiles of 128 queries are one fewer than the multiprocessors, as many, "
+        "and one more. Right is faster." + _not_timed(rows),
         plot=charts.dots(
             derived(shown, lambda result: beside_cudnn(result, ["grid"])),
             [Series(LAST, at, {"grid": at}) for at in values(rows, "grid")],

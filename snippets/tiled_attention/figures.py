@@ -218,7 +218,7 @@ def tiles(results):
     drawn = [(r["implementation"], r["D"]) for r in _near(rows)]
     beyond = [r for D in widths for r in swept[D] if (r["implementation"], D) not in drawn]
     return Figure(
-        finding="At each width the fastest tile spills, by "
+        finding=f"At D {listed(widths)} the fastest tile spills, by "
         f"{listed(best[D]['stack_bytes'] for D in widths)} bytes per thread. The one that the "
         f"kernel uses (ringed) spills {listed(used[D]['stack_bytes'] for D in widths)}, and is "
         "less than 1 % slower.",

@@ -12,6 +12,8 @@ const OF_A_PAGE = 3;
 const LINE = 24; // words
 const FIRST_WINS = 0.2; // how much more a section counts at the series' beginning, where words are explained
 const NAMED = 1.5; // how much more one counts whose whole title is the question
+const IN_ORDER = 0.4; // how much more one counts that has the question's words in their order
+const MENTIONED = 0.5; // how much what is not covered counts if its title has no word of the question
 
 /* How many letters may be wrong, beside two that changed places. */
 const wrongLetters = (word) => (/\d/.test(word) || word.length < 5 ? 0 : word.length < 8 ? 1 : 2);
@@ -46,9 +48,17 @@ function met(index, word, also) {
   return { best, top, rare: (isTopic ? 1 : 0.5) * Math.log(1 + index.documentCount / (itself || best.size)) };
 }
 
+/* Of the pairs of neighbors in a question, the share that a section has. */
+const saying = new WeakMap();
+function inOrder(section, words) {
+  if (!saying.has(section)) saying.set(section, ` ${[...wordsOf(section.title), ...wordsOf(section.text)].join(" ")} `);
+  const pairs = words.slice(1).map((word, at) => ` ${words[at]} ${word} `);
+  return pairs.filter((pair) => saying.get(section).includes(pair)).length / (pairs.length || 1);
+}
+
 /* Sections that answer, the best first: those that meet more of the question, where a rarer word is more of it, and less
-   what no title has; the forms of a name share what it counts. A word that is elsewhere on its page helps a section. And
-   what no section has. */
+   what no title has; the forms of a name share what it counts. A word that is elsewhere on its page helps a section, and
+   so do neighbors that it has as neighbors; what is not covered has to be asked for by name. And what no section has. */
 function found(index, sections, question) {
   const words = askedFor(question);
   const asked = words.map((word, at) => ({ word, ...met(index, word, [words[at - 1] + word, word + words[at + 1]]) }))
@@ -57,7 +67,7 @@ function found(index, sections, question) {
   const isNamed = ({ title }) => title.split(", ").some((name) => `${askedFor(name)}` === `${words}`);
   const score = new Map();
   let whole = 0;
-  for (const id of asked.flatMap(({ best }) => [...best.keys()])) score.set(id, { score: 0, share: 0, terms: new Set() });
+  for (const id of asked.flatMap(({ best }) => [...best.keys()])) score.set(id, { score: 0, share: 0, named: 0, terms: new Set() });
   for (const { word, best, top, rare } of asked) {
     const name = names.find((forms) => forms.includes(word));
     const forms = asked.filter((other) => name.includes(other.word)).length;
@@ -69,12 +79,14 @@ function found(index, sections, question) {
       if (!hit && !pages.has(sections[id].page)) continue;
       sum.score += counts * (hit ? 0.2 + 0.8 * (hit.score / top) : 0.2);
       sum.share += counts * (hit ? 1 : 0.7);
+      if (Object.values(hit?.match ?? {}).flat().includes("title")) sum.named += counts;
       for (const term of hit?.terms ?? []) sum.terms.add(term);
     }
   }
-  const hits = [...score].map(([id, { score: sum, share, terms }]) => ({
+  const hits = [...score].map(([id, { score: sum, share, named, terms }]) => ({
     section: sections[id], terms, score: sum * (share / whole) ** 2 * (1 + FIRST_WINS * (1 - id / sections.length))
-      * Math.sqrt(sections[id].boost ?? 1) * (isNamed(sections[id]) ? NAMED : 1),
+      * Math.sqrt(sections[id].boost ?? 1) * (isNamed(sections[id]) ? NAMED : 1) * (1 + IN_ORDER * inOrder(sections[id], words))
+      * (sections[id].nearest ? MENTIONED + (1 - MENTIONED) * (named / whole) : 1),
   })).toSorted((one, other) => other.score - one.score);
   const somewhere = new Set(asked.map(({ word }) => word));
   const isUnknown = (word) => words.includes(wordsOf(word)[0]) && !wordsOf(word).some((part) => somewhere.has(part));

@@ -118,6 +118,8 @@ QUESTIONS = {
     "zigzag load balance": "ring_attention#zigzag",
     "flex attention": "*#price masks_and_packing#window flash_attention#when*",
     "bibtex": "cite",
+    "Result does not match pytorch implementation": "errors#the-numbers* *#correct diagnose",
+    "measure on my gpu": "method#again index#how-do-i-measure-my-card",
     # What the site does not cover: the entry that says so.
     "fp8 training": "glossary#eight-bits",
     "cp.async": "glossary#cuda",
@@ -126,6 +128,7 @@ QUESTIONS = {
     "alibi bias": "glossary#other-masks",
     "prefix caching": "glossary#prefix-caching",
     "linear attention mamba": "glossary#other-attention",
+    "nvfp4 attention": "glossary#eight-bits",
     "apple silicon mps": "glossary#other-machines",
 }
 ENOUGH = 0.95  # of them have such a section among the first three

@@ -45,7 +45,7 @@ function met(index, word, also) {
   if (!known) take(swapped(word), 1);
   const isTopic = [...best.values()].some(({ match }) => Object.values(match).flat().some((field) => TOPICS.has(field)));
   const top = Math.max(...[...best.values()].map(({ score }) => score));
-  return { best, top, rare: (isTopic ? 1 : 0.5) * Math.log(1 + index.documentCount / (itself || best.size)) };
+  return { best, top, rare: (isTopic ? 1 : 0.3) * Math.log(1 + index.documentCount / (itself || best.size)) };
 }
 
 /* Of the pairs of neighbors in a question, the share that a section has. */

@@ -26,27 +26,28 @@ export function wordsOf(text) {
 }
 
 const EMPTY = new Set(wordsOf(`
-  a an and any are as at be before but by can do does for from get give got has have how i if in inside into is it
-  its me my need not of on or per should so than that the then there this to too use vs was we what when where which
-  why will with you your about best correctly help just like want way`));
+  a an and any are as at be before but by can do does each every for from get give got has have how i if in inside
+  into is it its me my need not of on or per should so than that the then there this to too use vs was we what when
+  where which why will with you your about best correctly help just like want way`));
 /* What people type, and what pages say. */
 const SAID = `
   accuracy: precision rounding error, allclose: tolerance wrong, async: asynchronous copy, atol: tolerance,
   atomic: add, attn: attention, backprop: backward gradient, bench: times, benchmark: times, bf16: bfloat16,
   block: tile program, boundary: bounds past, bwd: backward, calculate: count, cast: rounds, crash: illegal,
   cta: program, cudagraph: graph, custom: own, deadlock: barriers waits, derivative: gradient, deterministic: bits,
-  diff: differ difference wrong, different: differ wrong, dim: dimension, discrepancy: differ wrong,
-  fa: flashattention, fp16: float16, fp32: float32, fp64: float64, fwd: forward, gemm: matmul product, gqa: grouped,
-  grad: gradient, half: float16, hang: barriers waits, hdim: dimension, huggingface: hugging transformers,
-  incorrect: wrong, index: indices, inf: infinity, int32: 32-bit, int64: 64-bit, kv: keys, lse: logsumexp,
-  max: most maximum largest, mha: multi-head, misaligned: aligned, mismatch: wrong differ, mqa: grouped,
-  mufu: exponentials, ncu: nsight, nondeterministic: bits atomics, oob: bounds, oom: memory, overflow: large nan,
-  peak: ceiling, pipelining: num_stages, precision: tf32 rounding, prefetch: num_stages, profile: nsight,
-  ptx: instructions, race: barriers order, reference: float64 yardstick, reproducible: bits, rope: rotary,
-  rtol: tolerance, sass: instructions, sdpa: scaled_dot_product_attention, seqlen: length, sfu: exponentials,
-  sm: multiprocessor, smem: shared, softcap: cap, speedup: faster, sqrt: root, sram: shared, stall: waits,
-  swa: window, tflops: flops clock, throttling: power, throughput: bandwidth, underutilized: idle,
-  unsupported: refused, utilization: occupancy idle, vram: memory, wgmma: warpgroup`;
+  diff: differ difference wrong, different: differ wrong, dim: dimension, discrepancy: differ wrong, e4m3: float8,
+  fa: flashattention, fp16: float16, fp32: float32, fp64: float64, fwd: forward, gemm: matmul product, gpu: card,
+  gqa: grouped, grad: gradient, half: float16, hang: barriers waits, hdim: dimension,
+  huggingface: hugging transformers, incorrect: wrong, index: indices, inf: infinity, int32: 32-bit, int64: 64-bit,
+  kv: keys, lse: logsumexp, match: differ, max: most maximum largest, mha: multi-head, misaligned: aligned,
+  mismatch: wrong differ, mqa: grouped, mufu: exponentials, mxfp8: fp8, ncu: nsight, nondeterministic: bits atomics,
+  nvfp4: fp4, oob: bounds, oom: memory, overflow: large nan, overhead: launch host, peak: ceiling,
+  pipelining: num_stages, precision: tf32 rounding, prefetch: num_stages, profile: nsight, ptx: instructions,
+  race: barriers order, reference: float64 yardstick, reproducible: bits, rope: rotary, rtol: tolerance,
+  sass: instructions, sdpa: scaled_dot_product_attention, seqlen: length, sfu: exponentials, sm: multiprocessor,
+  smem: shared, softcap: cap, speedup: faster, sqrt: root, sram: shared, stall: waits, swa: window,
+  tflops: flops clock, throttling: power, throughput: bandwidth, underutilized: idle, unsupported: refused,
+  utilization: occupancy idle, vram: memory, wgmma: warpgroup`;
 const ALSO = new Map(SAID.split(",").map((entry) => entry.trim().split(/:? /).map(stem)).map(([word, ...said]) => [word, said]));
 
 /* The words of a question that count, unless none does. */

@@ -10,7 +10,7 @@ from statistics import mean
 
 from snippets._lab.draw.identity import named
 from snippets._lab.draw.rows import ceiling, moved, only, pick, rate, values
-from snippets._lab.draw.units import count, many, percent, ratio, share, time
+from snippets._lab.draw.units import count, host_time, many, percent, ratio, share, time
 from snippets._lab.results.store import DataError, Result
 
 SDPA, EAGER, CUDNN, FLASH = "torch:sdpa", "torch:eager", "torch:cudnn", "torch:flash"
@@ -283,10 +283,11 @@ def _is_memory_bound(row, result):
 )
 def a_launch_takes_microseconds(result):
     each = [(r, r["ms_p50"] / r["launches"]) for r in pick(result.rows)]
-    clocks = {"gpu": "on the GPU", "host": "on the host"}
+    clocks = {"gpu": ("on the GPU", time), "host": ("on the host", host_time)}
     return [
-        Case(f"{r['implementation']}, {clocks[r['clock']]}", 0.001 <= ms < 0.1, ms, time(ms))
+        Case(f"{r['implementation']}, {where}", 0.001 <= ms < 0.1, ms, said(ms))
         for r, ms in each
+        for where, said in [clocks[r["clock"]]]
     ]
 
 

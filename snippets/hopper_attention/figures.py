@@ -278,7 +278,8 @@ def rungs(results):
             and max(of["overlap"], key=of["overlap"].get).D == 128,
             f"{PAGE}: | consumers take turns (ping-pong) |": not (ahead["turns"] + behind["turns"]),
             f"{PAGE}: | the sum is rescaled late |": (len(ahead["lazy"]), len(behind["lazy"]))
-            == (1, 5),
+            == (1, 5)
+            and [(at.D, at.causal, at.N) for at in ahead["lazy"]] == [(128, False, lengths[-1])],
             f"{PAGE}: | a quarter of the exponentials by a polynomial |": "polynomial" in costs,
             f"{PAGE}: | smaller tiles of keys, more in flight |": len(behind["keys"])
             == len(of["keys"]),

@@ -24,7 +24,7 @@ from snippets._warps.role_traces import (
 )
 from snippets._warps.simulation import Simulation
 
-from .kernel import CONSUMER_M, Variant
+from .kernel import BLOCK_N, CONSUMER_M, Variant
 from .protocol import NO_WAIT, RELEASED_EARLY, SAME_PARITY, Mistake, Work, traces
 
 TILES = 5  # the first buffer is used three times
@@ -121,7 +121,7 @@ class Keys(Simulation):
 
     def tile(self, row: int) -> int:
         """Which tile begins with a row of keys, in the order in which they come: the last first."""
-        return self.tiles - 1 - row // CHOSEN.BLOCK_N
+        return self.tiles - 1 - row // BLOCK_N.value
 
     def _apply(self, role: str, op: Any) -> None:
         super()._apply(role, op)
@@ -147,7 +147,7 @@ def _begins(ops: Sequence[Any], i: int) -> bool:
 
 def channel_of_keys(changes: Sequence[tuple[str, str]] = (), tiles: int = TILES) -> Trace:
     """What a kernel with changes asks for, without queries, values and the use of the scores."""
-    work = Work(M=CONSUMER_M.value * CHOSEN.CONSUMERS, N=tiles * CHOSEN.BLOCK_N, D=128)
+    work = Work(M=CONSUMER_M.value * CHOSEN.CONSUMERS, N=tiles * BLOCK_N.value, D=128)
     launcher = [variant("hopper_attention", changes)] if changes else []
     (whole,) = traces(CHOSEN, work, *launcher)
     names = sorted(whole.roles, key=lambda name: (name != "producer", name))

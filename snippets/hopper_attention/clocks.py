@@ -78,7 +78,7 @@ MARKED = f"""\
     @ {OF_STAGE}, {WHOLE}, {CAME}
 
         @ warpgroup, {WHOLE}, {STORES}
-        _tma_store(out_desc, [head, first, 0], out_tile.reshape(out_desc.block_shape))
+        _tma_store(out_desc, [head, first, 0], out_tile)
 
     tma.store_wait(0)
     @ warpgroup, {WHOLE}, {STORED}

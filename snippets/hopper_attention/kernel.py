@@ -1,6 +1,6 @@
 """Attention for Hopper in Gluon: one warp loads, two or three groups of four warps compute.
 
-float16 or bfloat16, head dimension 64, 128 or 256, rows in multiples of 16 bytes; an H100 or H200.
+float16 or bfloat16, head dimension 64 or 128, rows in multiples of 16 bytes; an H100 or H200.
 Run it alone: `python kernel.py` checks it against PyTorch there, and times both.
 Part of *Attention, Measured*, MIT license. Needs torch >= 2.11 and triton >= 3.6.
 """
@@ -35,8 +35,6 @@ class Variant(NamedTuple):
     OVERLAP: bool = False  # softmax of a tile under the product with the previous tile's values
     Q_IN_REGISTERS: bool = False  # or read by the tensor cores from shared memory
     LAZY: bool = False  # sums are rescaled only once the maximum has grown by a factor of 16
-    BLOCK_N: int = 128  # keys of a tile
-    Q_BUFFERS: int = 2  # of a consumer: the next queries come meanwhile; 1: and its rows go
     EXACT: bool = False  # for huge scores: they are scaled after the largest is subtracted
 
 
@@ -48,7 +46,6 @@ VARIANTS = {
         Variant(CONSUMERS=3, STAGES=3, OVERLAP=True, LAZY=True),
     ),
     128: (Variant(CONSUMERS=2, STAGES=2, OVERLAP=True, LAZY=True),),
-    256: (Variant(CONSUMERS=2, STAGES=2, OVERLAP=True, LAZY=True, BLOCK_N=64, Q_BUFFERS=1),),
 }
 CONFIGURATIONS = {"_variant": VARIANTS}  # what a test may choose instead: all of it
 # Whether causal → of each variant for D 64 the microseconds of a tile of queries, and those of each
@@ -70,8 +67,7 @@ def _hopper_attention_kernel(
     causal_offset, scale_log2,  # causal: query m sees keys up to m + causal_offset
     CAUSAL: gl.constexpr, MASKED: gl.constexpr,  # whether some tile of keys needs a mask
     CONSUMERS: gl.constexpr, STAGES: gl.constexpr, OVERLAP: gl.constexpr,  # Variant's fields
-    Q_IN_REGISTERS: gl.constexpr, LAZY: gl.constexpr,
-    BLOCK_N: gl.constexpr, Q_BUFFERS: gl.constexpr, EXACT: gl.constexpr,
+    Q_IN_REGISTERS: gl.constexpr, LAZY: gl.constexpr, EXACT: gl.constexpr,
     CONSUMER_REGS: gl.constexpr, PRODUCER_REGS: gl.constexpr,  # registers of a thread
 ):  # fmt: skip
     """One program for each streaming multiprocessor takes tiles of queries until none is left.
@@ -79,18 +75,13 @@ def _hopper_attention_kernel(
     It reads q, k and v and writes out, all by TMA, and lse. Scores, weights and sums stay on the
     chip.
     """
-    V: gl.constexpr = Variant(
-        CONSUMERS, STAGES, OVERLAP, Q_IN_REGISTERS, LAZY, BLOCK_N, Q_BUFFERS, EXACT
-    )
+    V: gl.constexpr = Variant(CONSUMERS, STAGES, OVERLAP, Q_IN_REGISTERS, LAZY, EXACT)
     prob = Problem(H, G, M, N, tiles, total, paired, causal_offset, scale_log2)
-    q = _channel(q_desc, V.Q_BUFFERS * V.CONSUMERS, 1)
+    q = _channel(q_desc, Q_BUFFERS * V.CONSUMERS, 1)
     k = _channel(k_desc, V.STAGES, V.CONSUMERS)
     v = _channel(v_desc, V.STAGES, V.CONSUMERS)
-    if V.Q_BUFFERS == 1:  # no room: the rows leave through the buffer that their queries came in
-        out = q.buffers
-    else:
-        out_shape: gl.constexpr = [V.CONSUMERS] + out_desc.block_shape  # noqa: RUF005
-        out = gl.allocate_shared_memory(out_desc.dtype, out_shape, out_desc.layout)
+    out_shape: gl.constexpr = [V.CONSUMERS] + out_desc.block_shape  # noqa: RUF005
+    out = gl.allocate_shared_memory(out_desc.dtype, out_shape, out_desc.layout)
     # --8<-- [start:partitions]
     results = (out_desc, lse_ptr, out)
     channels = Channels(q, k, v)
@@ -110,6 +101,8 @@ def _hopper_attention_kernel(
 
 LOG2_E = gl.constexpr(math.log2(math.e))  # exp(x) = 2^(x · log2(e)), and a GPU has only exp2
 CONSUMER_M = gl.constexpr(64)  # queries of a consumer: what one wgmma instruction takes
+BLOCK_N = gl.constexpr(128)  # keys of a tile
+Q_BUFFERS = gl.constexpr(2)  # of a consumer: its next queries arrive while it computes
 GROWTH = gl.constexpr(4.0)  # LAZY: the maximum lags behind by this at most, in powers of two
 # All threads of the warps that come here wait for each other: Triton 3.6 and what follows.
 _meet = getattr(gl, "thread_barrier", None) or gl.barrier
@@ -161,7 +154,7 @@ def _barriers(n: gl.constexpr, arrivals: gl.constexpr):
 class Channels(NamedTuple):
     """What the parts of a program exchange."""
 
-    q: Any  # V.Q_BUFFERS buffers for each consumer
+    q: Any  # Q_BUFFERS buffers for each consumer
     k: Any
     v: Any
 
@@ -181,7 +174,7 @@ def _producer(q_desc, k_desc, v_desc, prob, channels, CAUSAL: gl.constexpr, V: g
             row = (tile * V.CONSUMERS + warpgroup) * CONSUMER_M
             _fill(q_desc, [b, h, row, 0], channels.q, _q_stage(warpgroup, q_count, V))
         for i in range(n):
-            row = (n - 1 - i) * V.BLOCK_N  # the last keys first: they may need a mask
+            row = (n - 1 - i) * BLOCK_N  # the last keys first: they may need a mask
             stage = _stage(kv_count, V)
             _fill(k_desc, [b, h // prob.G, row, 0], channels.k, stage)
             _fill(v_desc, [b, h // prob.G, row, 0], channels.v, stage)
@@ -231,8 +224,8 @@ def _count_key_tiles(tile, prob, CAUSAL: gl.constexpr, V: gl.constexpr):
         BLOCK_M: gl.constexpr = CONSUMER_M * V.CONSUMERS
         end = gl.minimum(prob.N, gl.maximum((tile + 1) * BLOCK_M + prob.causal_offset, 0))
         seen_by_all = gl.minimum(prob.N, gl.maximum(tile * BLOCK_M + prob.causal_offset + 1, 0))
-    n = gl.cdiv(end, V.BLOCK_N)
-    return n, n - seen_by_all // V.BLOCK_N
+    n = gl.cdiv(end, BLOCK_N)
+    return n, n - seen_by_all // BLOCK_N
     # --8<-- [end:schedule]
 
 
@@ -274,7 +267,7 @@ def _stage(count, V: gl.constexpr):
 @gluon.jit
 def _q_stage(warpgroup: gl.constexpr, count, V: gl.constexpr):
     """The buffer that a consumer's queries go through, from its number of tiles before these."""
-    return Stage(warpgroup + V.CONSUMERS * (count % V.Q_BUFFERS), count // V.Q_BUFFERS & 1)
+    return Stage(warpgroup + V.CONSUMERS * (count % Q_BUFFERS), count // Q_BUFFERS & 1)
 
 
 @gluon.jit
@@ -300,13 +293,6 @@ def _release(channel, stage):
 
 
 @gluon.jit
-def _release_queries(channels, stage, V: gl.constexpr):
-    """The same of queries; unless the rows still have to leave through their buffer."""
-    if V.Q_BUFFERS > 1:
-        _release(channels.q, stage)
-
-
-@gluon.jit
 def _release_in_passing(channel, stage):
     """The same, but Gluon puts no barrier for all four warps before what follows."""
     _meet()  # one before it there must be: all of them have read
@@ -328,21 +314,18 @@ def _consumer(
         head, tile = _head_and_tile(work_idx, prob, CAUSAL)
         n, masked = _count_key_tiles(tile, prob, CAUSAL, V)
         first = (tile * V.CONSUMERS + warpgroup) * CONSUMER_M
-        offs_m = first + gl.arange(0, CONSUMER_M, gl.SliceLayout(1, _wgmma_layout(V.BLOCK_N)))
+        offs_m = first + gl.arange(0, CONSUMER_M, gl.SliceLayout(1, SCORES_LAYOUT))
         q_stage = _q_stage(warpgroup, q_count, V)
         keys = Keys(n, masked, kv_count)
         state = _attend(offs_m, q_stage, keys, channels, prob, CAUSAL, MASKED, V)
         l_i = gl.where(state.l_i == 0.0, 1.0, state.l_i)  # no visible key: acc is 0, so is the row
-        out = state.acc * gl.convert_layout(1.0 / l_i, gl.SliceLayout(1, _wgmma_layout(D)))[:, None]
+        out = state.acc * gl.convert_layout(1.0 / l_i, gl.SliceLayout(1, _acc_layout(D)))[:, None]
         # The previous tile's rows must have left the buffer, and TMA must see the new ones.
         tma.store_wait(0)
         out_tile = out_buffers.index(warpgroup)
         out_tile.reshape([CONSUMER_M, D]).store(out.to(out_desc.dtype))
         fence_async_shared()
-        _tma_store(out_desc, [head, first, 0], out_tile.reshape(out_desc.block_shape))
-        if V.Q_BUFFERS == 1:
-            tma.store_wait(0)
-            _release(channels.q, q_stage)
+        _tma_store(out_desc, [head, first, 0], out_tile)
         if lse_ptr is not None:
             row = head.to(gl.int64) * prob.M + offs_m
             m_i = state.m_i * prob.scale_log2 if V.EXACT else state.m_i
@@ -377,10 +360,18 @@ class Running(NamedTuple):
     acc: Any  # [CONSUMER_M, D], the same sum, of values
 
 
+# Which thread holds which of a consumer's scores, [CONSUMER_M, BLOCK_N]: as wgmma does.
+SCORES_LAYOUT = gl.constexpr(
+    gl.NVMMADistributedLayout(
+        version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, int(BLOCK_N), 16]
+    )
+)
+
+
 @gluon.constexpr_function
-def _wgmma_layout(n):
-    """Which thread holds which number of a consumer's product, [CONSUMER_M, n]: as wgmma does."""
-    return gl.NVMMADistributedLayout(version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, n, 16])
+def _acc_layout(D):
+    """The same of its sums of values, [CONSUMER_M, D]."""
+    return gl.NVMMADistributedLayout(version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, D, 16])
 
 
 @gluon.constexpr_function
@@ -396,29 +387,28 @@ def _attend(
 ):  # fmt: skip
     """The Running of a consumer's queries over all keys that they see, with an l_i a row."""
     D: gl.constexpr = channels.q.buffers.shape[-1]
-    rows: gl.constexpr = gl.SliceLayout(1, _wgmma_layout(V.BLOCK_N))
+    rows: gl.constexpr = gl.SliceLayout(1, SCORES_LAYOUT)
     last_key = gl.zeros([CONSUMER_M], gl.int32, rows) + (prob.N - 1)
     if CAUSAL:
         last_key = gl.minimum(last_key, offs_m + prob.causal_offset)
     m_i = gl.full([CONSUMER_M], float("-inf"), gl.float32, rows)
-    # Where many tiles have masks, each thread keeps a sum of its own; D 256 has no registers left.
-    own_sums: gl.constexpr = CAUSAL and V.BLOCK_N == 128
-    if own_sums:
+    # Where there are masks, each thread keeps a sum of its own.
+    if MASKED:
         l_i = gl.zeros([CONSUMER_M, 4], gl.float32, ROW_SUM_LAYOUT)
     else:
         l_i = gl.zeros([CONSUMER_M], gl.float32, rows)
-    acc = gl.zeros([CONSUMER_M, D], gl.float32, _wgmma_layout(D))
+    acc = gl.zeros([CONSUMER_M, D], gl.float32, _acc_layout(D))
     state = Running(m_i, l_i, acc)
     _wait_full(channels.q, q_stage)
     q_tile = channels.q.buffers.index(q_stage.index).reshape([CONSUMER_M, D])
     if V.Q_IN_REGISTERS:
-        q_tile = q_tile.load(_left_operand(_wgmma_layout(V.BLOCK_N)))
+        q_tile = q_tile.load(_left_operand(SCORES_LAYOUT))
     queries = Queries(q_tile, last_key, q_stage)
     if V.OVERLAP:
         if keys.n > 0:
             state = _fold_overlapped(state, queries, keys, channels, prob, CAUSAL, MASKED, V)
         else:
-            _release_queries(channels, q_stage, V)
+            _release(channels.q, q_stage)
     else:
         if keys.n > 0:
             masked = keys.masked
@@ -434,9 +424,9 @@ def _attend(
                         state = _step_sequential(
                             state, queries, keys, i, channels, prob, with_mask, V
                         )
-        _release_queries(channels, q_stage, V)
+        _release(channels.q, q_stage)
     l_i = state.l_i
-    if own_sums:
+    if MASKED:
         l_i = gl.convert_layout(gl.sum(l_i, axis=1), rows)
     return Running(state.m_i, l_i, state.acc)
 
@@ -455,8 +445,8 @@ def _fold_overlapped(
     # Not before: a load that was issued need not have read yet. The product used its registers, so
     # it has.
     if V.Q_IN_REGISTERS:
-        _release_queries(channels, queries.stage, V)
-    start = (keys.n - 1) * V.BLOCK_N
+        _release(channels.q, queries.stage)
+    start = (keys.n - 1) * BLOCK_N
     p, _, m_i, l_i = _online_softmax(s, state, start, queries.last_key, prob, MASKED, V)
     if V.CONSUMERS == 3:
         p = _left_weights(p, channels.v)
@@ -471,7 +461,7 @@ def _fold_overlapped(
                     p, state, queries, keys, i, channels, prob, with_mask, V
                 )
     if not V.Q_IN_REGISTERS:  # the last scores are done
-        _release_queries(channels, queries.stage, V)
+        _release(channels.q, queries.stage)
     stage = _stage(keys.before + keys.n - 1, V)
     p = _left_weights(p, channels.v)
     acc = warpgroup_mma_wait(0, deps=[_issue_pv(p, state.acc, channels.v, stage)])
@@ -485,7 +475,7 @@ def _step_overlapped(
     state, queries, keys, i, channels, prob, MASKED: gl.constexpr, V: gl.constexpr,
 ):  # fmt: skip
     """Fold a tile of keys into m_i and l_i, and the previous tile's values into acc."""
-    start = (keys.n - 1 - i) * V.BLOCK_N
+    start = (keys.n - 1 - i) * BLOCK_N
     stage = _stage(keys.before + i, V)
     scores = _issue_qk(queries.tile, channels.k, stage)
     p = _left_weights(p, channels.v)
@@ -509,7 +499,7 @@ def _step_sequential(
     state, queries, keys, i, channels, prob, MASKED: gl.constexpr, V: gl.constexpr
 ):
     """Fold a tile of keys, one thing at a time. The other consumers fill the gaps."""
-    start = (keys.n - 1 - i) * V.BLOCK_N
+    start = (keys.n - 1 - i) * BLOCK_N
     stage = _stage(keys.before + i, V)
     scores = _issue_qk(queries.tile, channels.k, stage)
     s = warpgroup_mma_wait(0, deps=[scores])
@@ -527,18 +517,15 @@ def _issue_qk(q_tile, k, stage):
     """Start q kᵀ for a tile of keys, once it has arrived: [CONSUMER_M, BLOCK_N], float32."""
     _wait_full(k, stage)
     k_tile = k.buffers.index(stage.index)
-    BLOCK_N: gl.constexpr = k_tile.shape[2]
     k_tile = k_tile.reshape([BLOCK_N, k_tile.shape[-1]]).permute((1, 0))  # [D, BLOCK_N]
-    zeros = gl.zeros([CONSUMER_M, BLOCK_N], gl.float32, _wgmma_layout(BLOCK_N))
+    zeros = gl.zeros([CONSUMER_M, BLOCK_N], gl.float32, SCORES_LAYOUT)
     return warpgroup_mma(q_tile, k_tile, zeros, use_acc=False, is_async=True)
 
 
 @gluon.jit
 def _left_weights(p, v):
     """Weights in the dtype of the values, where wgmma wants the left side of their product."""
-    return gl.convert_layout(
-        p.to(v.buffers.dtype), _left_operand(_wgmma_layout(v.buffers.shape[-1]))
-    )
+    return gl.convert_layout(p.to(v.buffers.dtype), _left_operand(_acc_layout(v.buffers.shape[-1])))
 
 
 @gluon.jit
@@ -546,7 +533,7 @@ def _issue_pv(p, acc, v, stage):
     """Start acc + p v for a tile of values, once it has arrived: [CONSUMER_M, D], float32."""
     _wait_full(v, stage)
     v_tile = v.buffers.index(stage.index)
-    v_tile = v_tile.reshape([v_tile.shape[2], v_tile.shape[3]])  # [BLOCK_N, D]
+    v_tile = v_tile.reshape([BLOCK_N, v_tile.shape[-1]])  # [BLOCK_N, D]
     return warpgroup_mma(p, v_tile, acc, is_async=True)
 
 
@@ -574,7 +561,7 @@ def _online_softmax(s, state, start, last_key, prob, MASKED: gl.constexpr, V: gl
 def _hide(s, last, V: gl.constexpr):
     """Minus infinity in the columns after `last`, [CONSUMER_M]."""
     if V.OVERLAP:  # registers to spare: each column has its number in one
-        offs_n = gl.arange(0, V.BLOCK_N, gl.SliceLayout(0, _wgmma_layout(V.BLOCK_N)))
+        offs_n = gl.arange(0, BLOCK_N, gl.SliceLayout(0, SCORES_LAYOUT))
         s = gl.where(offs_n[None, :] <= last[:, None], s, float("-inf"))
     else:  # numbers that the instruction itself holds, and a limit for each thread
         pairs: gl.constexpr = gl.SliceLayout(3, COLUMNS_LAYOUT)
@@ -584,18 +571,18 @@ def _hide(s, last, V: gl.constexpr):
         columns: gl.constexpr = gl.SliceLayout(
             0, gl.SliceLayout(1, gl.SliceLayout(2, COLUMNS_LAYOUT))
         )
-        i = gl.arange(0, V.BLOCK_N // 8, eights)[None, :, None, None]
+        i = gl.arange(0, BLOCK_N // 8, eights)[None, :, None, None]
         j = gl.arange(0, 4, threads)[None, None, :, None]
         k = gl.arange(0, 2, columns)[None, None, None, :]
         last = gl.convert_layout(last, rows)[:, None, None, None]
-        s = gl.convert_layout(s.reshape([CONSUMER_M, V.BLOCK_N // 8, 4, 2]), COLUMNS_LAYOUT)
+        s = gl.convert_layout(s.reshape([CONSUMER_M, BLOCK_N // 8, 4, 2]), COLUMNS_LAYOUT)
         s = gl.where(8 * i <= last - 2 * j - k, s, float("-inf"))
-        s = gl.convert_layout(s.reshape([CONSUMER_M, V.BLOCK_N]), _wgmma_layout(V.BLOCK_N))
+        s = gl.convert_layout(s.reshape([CONSUMER_M, BLOCK_N]), SCORES_LAYOUT)
     return s
 
 
-# Scores of 128 keys as [CONSUMER_M, 16, 4, 2], where [:, i, j, k] is column 8 i + 2 j + k: i and k
-# say which register holds a score, and j which of the four threads of a row.
+# The scores as [CONSUMER_M, 16, 4, 2], where [:, i, j, k] is column 8 i + 2 j + k: i and k say
+# which register holds a score, and j which of the four threads of a row.
 COLUMNS_LAYOUT = gl.constexpr(
     gl.DistributedLinearLayout(
         reg_bases=[[0, 0, 0, 1], [8, 0, 0, 0], *([0, 1 << bit, 0, 0] for bit in range(4))],
@@ -623,7 +610,7 @@ def _add_row_sums(l_i, alpha, p):
     if len(l_i.shape) == 1:
         l_i = l_i * alpha + gl.sum(p, axis=1)  # the four threads of a row exchange their sums
     else:  # nothing moves: of every eight columns each of the threads has two next to each other
-        own = gl.sum(gl.sum(p.reshape([CONSUMER_M, p.shape[1] // 8, 4, 2]), axis=3), axis=1)
+        own = gl.sum(gl.sum(p.reshape([CONSUMER_M, BLOCK_N // 8, 4, 2]), axis=3), axis=1)
         alpha = gl.convert_layout(alpha, gl.SliceLayout(1, ROW_SUM_LAYOUT))
         l_i = l_i * alpha[:, None] + gl.convert_layout(own, ROW_SUM_LAYOUT)
     return l_i
@@ -632,7 +619,7 @@ def _add_row_sums(l_i, alpha, p):
 @gluon.jit
 def _rescale(acc, alpha, V: gl.constexpr):
     """acc · alpha for each row, [CONSUMER_M, D]; LAZY: nothing, while the maxima of a warp stay."""
-    alpha = gl.convert_layout(alpha, gl.SliceLayout(1, _wgmma_layout(acc.shape[1])))[:, None]
+    alpha = gl.convert_layout(alpha, gl.SliceLayout(1, _acc_layout(acc.shape[1])))[:, None]
     if V.LAZY:
         n: gl.constexpr = acc.shape[1] // 2  # numbers of each of 128 threads
         ptx: gl.constexpr = _unless_all_are_one(n)
@@ -667,8 +654,8 @@ def hopper_attention(q, k, v, *, scale=None, causal=False, align="bottom_right",
     Source: Shah et al. 2024, https://arxiv.org/abs/2407.08608, sections 3.1 and 3.2
 
     Args:
-        q: [..., H, M, D], float16 or bfloat16; D 64, 128 or 256; H and a batch may be left out.
-            The D columns of a row lie side by side, other strides are multiples of 16 bytes.
+        q: [..., H, M, D], float16 or bfloat16; D 64 or 128; H and a batch may be left out. The D
+            columns of a row lie side by side, other strides are multiples of 16 bytes.
         k, v: [..., Hkv, N, D], H a multiple of Hkv: groups of query heads share a head of keys.
         scale: factor on the scores, from 2^-64 to 2^64; 1/√D if None. With one of at most 1, no
             product of a query and a key times it may pass 2^27: beyond, rounding on a GPU may end
@@ -742,11 +729,11 @@ def _variant(D, causal, M, N, heads, programs):
         total = heads * -(-M // (CONSUMER_M.value * variant.CONSUMERS))
         keys, rounds = N, -(-total // programs)
         if causal and total > programs:  # dealt evenly: the mean counts, and a part of a tile
-            keys = (N - M // 2 if M <= N else N * N // (2 * M)) + variant.BLOCK_N
+            keys = (N - M // 2 if M <= N else N * N // (2 * M)) + BLOCK_N.value
             rounds = total / programs
-        return rounds * (alone + each * -(-keys // variant.BLOCK_N))
+        return rounds * (alone + each * -(-keys // BLOCK_N.value))
 
-    # Of D 128 and 256 there is one variant, and no time counts.
+    # Of D 128 there is one variant, and no time counts.
     return min(zip(VARIANTS[D], TILE_TIMES[causal], strict=False), key=microseconds)[0]
 
 
@@ -755,12 +742,9 @@ def _paired(total, tiles, programs):
 
     The longest tile of a head that is left and the shortest are as much work as any other pair,
     and few heads are in progress at a time: their keys stay in L2. But the last round of pairs is
-    rarely full. Where one tile of twenty that are left would be missing, the last rounds, two at
-    most if a head has fewer than 64 tiles, go by length.
+    rarely full. So the last rounds, two at most if a head has fewer than 64 tiles, go by length.
     """
-    paired = max(0, total // (2 * programs) - 1 - tiles // 64) * 2 * programs
-    missing = -total % (2 * programs)
-    return total + missing if 20 * missing < total - paired else paired
+    return max(0, total // (2 * programs) - 1 - tiles // 64) * 2 * programs
 
 
 class Plan(NamedTuple):
@@ -783,9 +767,9 @@ def _plan(shape_q, shape_k, dtype, variant, programs, causal, align, scale):
     causal_offset = N - M if align == "bottom_right" else 0
     scale_log2 = scale * LOG2_E.value
     sizes = H, H // Hkv, M, N, tiles, total, paired, causal_offset, scale_log2
-    masked = causal or N % variant.BLOCK_N != 0
+    masked = causal or N % BLOCK_N.value != 0
     constants = causal, masked, *variant._replace(EXACT=scale > 1), *REGISTERS[variant.CONSUMERS]
-    rows, keys = [CONSUMER_M.value, D], [1, 1, variant.BLOCK_N, D]
+    rows, keys = [CONSUMER_M.value, D], [1, 1, BLOCK_N.value, D]
     blocks = [1, 1, *rows], keys, keys, [1, *rows]
     return Plan(min(programs, total), blocks, sizes, constants, str((dtype, D, constants)))
 

@@ -9,7 +9,7 @@ from snippets._lab.judge.mutants import Mutant
 MUTANTS = [
     Mutant(
         "zeros",
-        "state.acc * gl.convert_layout(1.0 / l_i, gl.SliceLayout(1, _wgmma_layout(D)))[:, None]",
+        "state.acc * gl.convert_layout(1.0 / l_i, gl.SliceLayout(1, _acc_layout(D)))[:, None]",
         "state.acc * 0.0",
         "The result is all zeros.",
     ),
@@ -36,7 +36,7 @@ MUTANTS = [
     Mutant(
         "max not subtracted",
         "m_new = gl.max(s, axis=1) * before",
-        "m_new = gl.zeros([CONSUMER_M], gl.float32, gl.SliceLayout(1, _wgmma_layout(V.BLOCK_N)))\n"
+        "m_new = gl.zeros([CONSUMER_M], gl.float32, gl.SliceLayout(1, SCORES_LAYOUT))\n"
         "    state = Running(m_new, state.l_i, state.acc)",
         "The softmax does not subtract the largest score: exp2 overflows and the row becomes NaN.",
     ),
@@ -114,20 +114,20 @@ MUTANTS = [
     ),
     Mutant(
         "zeros past the last key",
-        "masked = causal or N % variant.BLOCK_N != 0",
+        "masked = causal or N % BLOCK_N.value != 0",
         "masked = causal",
         "TMA fills the last tile of keys with zeros, and nothing hides their scores.",
     ),
     Mutant(
         "last tile dropped",
-        "n = gl.cdiv(end, V.BLOCK_N)",
-        "n = end // V.BLOCK_N",
+        "n = gl.cdiv(end, BLOCK_N)",
+        "n = end // BLOCK_N",
         "The keys after the last whole tile never arrive.",
     ),
     Mutant(
         "diagonal without a mask",
-        "return n, n - seen_by_all // V.BLOCK_N",
-        "return n, n - gl.cdiv(seen_by_all, V.BLOCK_N)",
+        "return n, n - seen_by_all // BLOCK_N",
+        "return n, n - gl.cdiv(seen_by_all, BLOCK_N)",
         "A tile of keys that some queries do not see whole is taken whole: they see their future.",
     ),
     Mutant(
@@ -163,7 +163,7 @@ MUTANTS = [
     Mutant(
         "values of another tile",
         "_fill(v_desc, [b, h // prob.G, row, 0], channels.v, stage)",
-        "_fill(v_desc, [b, h // prob.G, i * V.BLOCK_N, 0], channels.v, stage)",
+        "_fill(v_desc, [b, h // prob.G, i * BLOCK_N, 0], channels.v, stage)",
         "Keys come from the last tile to the first, their values from the first to the last.",
     ),
     Mutant(

@@ -170,8 +170,6 @@ def say(chosen: Variant) -> str:
         "softmax under the product": chosen.OVERLAP,
         "queries in registers": chosen.Q_IN_REGISTERS,
         "sums rescaled late": chosen.LAZY,
-        f"tiles of {chosen.BLOCK_N} keys": chosen.BLOCK_N != 128,
-        "rows leave where queries came": chosen.Q_BUFFERS == 1,
     }
     parts = [f"{chosen.CONSUMERS} consumers", f"{chosen.STAGES} buffers"]
     return ", ".join([*parts, *(words for words, on in switches.items() if on)])
@@ -269,14 +267,14 @@ MISTAKES = [
         [
             (
                 "    if V.Q_IN_REGISTERS:\n"
-                "        _release_queries(channels, queries.stage, V)\n"
+                "        _release(channels.q, queries.stage)\n"
                 "    start = ",
                 "    start = ",
             ),
             (
                 "    stage = _stage(keys.before, V)\n",
                 "    if V.Q_IN_REGISTERS:\n"
-                "        _release_queries(channels, queries.stage, V)\n"
+                "        _release(channels.q, queries.stage)\n"
                 "    stage = _stage(keys.before, V)\n",
             ),
         ],
@@ -286,7 +284,7 @@ MISTAKES = [
         "queries without keys never released",
         [
             (
-                "else:\n            _release_queries(channels, q_stage, V)\n",
+                "else:\n            _release(channels.q, q_stage)\n",
                 "else:\n            pass\n",
             )
         ],
@@ -296,16 +294,6 @@ MISTAKES = [
         "rows written over rows on their way out",
         [("tma.store_wait(0)\n        out_tile = ", "out_tile = ")],
         "TMA may still be storing the tile before when a short one is done.",
-    ),
-    Mistake(
-        "queries copied over rows on their way out",
-        [
-            (
-                "tma.store_wait(0)\n            _release(channels.q, q_stage)",
-                "_release(channels.q, q_stage)",
-            )
-        ],
-        "Where rows leave through the queries' buffer, it is empty only once they have left.",
     ),
     Mistake(
         "end before the last rows are out",

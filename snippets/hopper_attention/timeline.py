@@ -178,7 +178,7 @@ def play(
     took: Took | None = None,
 ) -> _Clock:
     """What a program does with one tile of queries and so many tiles of keys, and when."""
-    work = Work(M=64 * chosen.CONSUMERS, N=tiles * chosen.BLOCK_N, D=D)
+    work = Work(M=64 * chosen.CONSUMERS, N=tiles * kernel.BLOCK_N.value, D=D)
     made: list[_Lined] = []
 
     def program(*how: Any) -> _Lined:
@@ -243,9 +243,9 @@ def scene(
 def _whole(chosen: kernel.Variant, tiles: int, D: int) -> dict[str, Any]:
     return {
         "queries": 64 * chosen.CONSUMERS,
-        "keys": tiles * chosen.BLOCK_N,
+        "keys": tiles * kernel.BLOCK_N.value,
         "D": D,
-        "tile": chosen.BLOCK_N,
+        "tile": kernel.BLOCK_N.value,
         "consumers": chosen.CONSUMERS,
         "stages": chosen.STAGES,
     }
@@ -276,11 +276,11 @@ def measured(marks: Any, chosen: kernel.Variant, D: int = 128) -> Iterator[dict[
     for i in consumers:
         copy("q", f"q[{i}]", i, producer[WHOLE][3 * i :], marks[i][WHOLE][CAME], 64 * i, 64)
     for tile in range(TILES):
-        stage, start = tile % chosen.STAGES, (TILES - 1 - tile) * chosen.BLOCK_N
+        stage, start = tile % chosen.STAGES, (TILES - 1 - tile) * kernel.BLOCK_N.value
         for first, kind, seen in ((0, "k", SCORES), (3, "v", VALUES)):
             full = min(marks[i][tile][seen] for i in consumers)
             at = producer[tile][first:]
-            copy(kind, f"{kind}[{stage}]", tile, at, full, start, chosen.BLOCK_N)
+            copy(kind, f"{kind}[{stage}]", tile, at, full, start, kernel.BLOCK_N.value)
     for i in consumers:
         who = f"consumer {i}"
         for tile, at in enumerate(marks[i][:TILES]):

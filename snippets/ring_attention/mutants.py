@@ -170,11 +170,11 @@ STEP_MUTANTS = [
     s = warpgroup_mma_wait(0, deps=[scores])
     _release(channels.k, stage)
     if V.Q_IN_REGISTERS:
-        _release_queries(channels, queries.stage, V)
+        _release(channels.q, queries.stage)
 """,
         """\
     if V.Q_IN_REGISTERS:
-        _release_queries(channels, queries.stage, V)
+        _release(channels.q, queries.stage)
     stage = _stage(keys.before, V)
     scores = _issue_qk(queries.tile, channels.k, stage)
     s = warpgroup_mma_wait(0, deps=[scores])
@@ -196,10 +196,10 @@ STEP_MUTANTS = [
     ),
     Mutant(
         "huge scores scaled first",
-        "Q_BUFFERS, EXACT\n    )\n"
+        "LAZY, EXACT)\n"
         "    prob = Problem(H, G, M, N, tiles, total, paired, causal_offset, scale_log2)\n"
         "    carried = ",
-        "Q_BUFFERS, False\n    )\n"
+        "LAZY, False)\n"
         "    prob = Problem(H, G, M, N, tiles, total, paired, causal_offset, scale_log2)\n"
         "    carried = ",
         "A multiply-add subtracts a maximum that was rounded: huge scores end in NaN or zeros.",

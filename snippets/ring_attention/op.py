@@ -15,12 +15,15 @@ from snippets.hopper_attention import kernel as hopper
 from snippets.hopper_attention.kernel import (
     CONSUMER_M,
     LOG2_E,
+    Q_BUFFERS,
+    SCORES_LAYOUT,
     VARIANTS,
     Channels,
     Keys,
     Problem,
     Running,
     Variant,
+    _acc_layout,
     _attend,
     _channel,
     _count_key_tiles,
@@ -33,7 +36,6 @@ from snippets.hopper_attention.kernel import (
     _producer,
     _q_stage,
     _tma_store,
-    _wgmma_layout,
 )
 from snippets.hopper_attention.sass import loops
 from snippets.hopper_backward.kernel import hopper_backward
@@ -61,8 +63,7 @@ def _hopper_step_kernel(
     L, first_row, done, FIRST: gl.constexpr,  # FIRST: nothing is carried yet
     CAUSAL: gl.constexpr, MASKED: gl.constexpr,
     CONSUMERS: gl.constexpr, STAGES: gl.constexpr, OVERLAP: gl.constexpr,
-    Q_IN_REGISTERS: gl.constexpr, LAZY: gl.constexpr,
-    BLOCK_N: gl.constexpr, Q_BUFFERS: gl.constexpr, EXACT: gl.constexpr,
+    Q_IN_REGISTERS: gl.constexpr, LAZY: gl.constexpr, EXACT: gl.constexpr,
     CONSUMER_REGS: gl.constexpr, PRODUCER_REGS: gl.constexpr,
 ):  # fmt: skip
     """A step of the ring: programs take tiles of queries until none is left.
@@ -70,12 +71,10 @@ def _hopper_step_kernel(
     Reads q, k and v by TMA and, unless FIRST, acc, m and l of the same rows; writes those again or,
     of the first `done` rows of each head, out by TMA, and lse.
     """
-    V: gl.constexpr = Variant(
-        CONSUMERS, STAGES, OVERLAP, Q_IN_REGISTERS, LAZY, BLOCK_N, Q_BUFFERS, EXACT
-    )
+    V: gl.constexpr = Variant(CONSUMERS, STAGES, OVERLAP, Q_IN_REGISTERS, LAZY, EXACT)
     prob = Problem(H, G, M, N, tiles, total, paired, causal_offset, scale_log2)
     carried = Carried(acc_ptr, m_ptr, l_ptr, lse_ptr, L, first_row, done)
-    q = _channel(q_desc, V.Q_BUFFERS * V.CONSUMERS, 1)
+    q = _channel(q_desc, Q_BUFFERS * V.CONSUMERS, 1)
     k = _channel(k_desc, V.STAGES, V.CONSUMERS)
     v = _channel(v_desc, V.STAGES, V.CONSUMERS)
     out_shape: gl.constexpr = [V.CONSUMERS] + out_desc.block_shape  # noqa: RUF005
@@ -114,7 +113,7 @@ def _consumer(
     """Four warps: 64 queries of each tile, through the keys of this step, to what is carried on."""
     out_desc, out_buffers = results
     D: gl.constexpr = out_desc.block_shape[3]
-    across: gl.constexpr = gl.SliceLayout(1, _wgmma_layout(D))
+    across: gl.constexpr = gl.SliceLayout(1, _acc_layout(D))
     q_count = 0  # tiles of queries so far
     kv_count = 0  # tiles of keys so far
     work_idx = _first_work(prob)
@@ -122,7 +121,7 @@ def _consumer(
         head, tile = _head_and_tile(work_idx, prob, CAUSAL)
         n, masked = _count_key_tiles(tile, prob, CAUSAL, V)
         first = (tile * V.CONSUMERS + warpgroup) * CONSUMER_M
-        offs_m = first + gl.arange(0, CONSUMER_M, gl.SliceLayout(1, _wgmma_layout(V.BLOCK_N)))
+        offs_m = first + gl.arange(0, CONSUMER_M, gl.SliceLayout(1, SCORES_LAYOUT))
         q_stage = _q_stage(warpgroup, q_count, V)
         keys = Keys(n, masked, kv_count)
         state = _attend(offs_m, q_stage, keys, channels, prob, CAUSAL, MASKED, V)
@@ -158,7 +157,7 @@ def _consumer(
 def _merge(state, carried, row, mask, prob, V: gl.constexpr):
     """The sums of earlier steps and of this one, under one maximum."""
     D: gl.constexpr = state.acc.shape[1]
-    across: gl.constexpr = gl.SliceLayout(1, _wgmma_layout(D))
+    across: gl.constexpr = gl.SliceLayout(1, _acc_layout(D))
     m_old = gl.load(carried.m_ptr + row, mask=mask, other=0.0)
     l_old = gl.load(carried.l_ptr + row, mask=mask, other=0.0)
     there = gl.convert_layout(mask, across)[:, None]
@@ -176,7 +175,7 @@ def _merge(state, carried, row, mask, prob, V: gl.constexpr):
 @gluon.jit
 def _places(row, D: gl.constexpr):
     """[CONSUMER_M, D]: where the values of rows lie in acc, as a product's result is held."""
-    layout: gl.constexpr = _wgmma_layout(D)
+    layout: gl.constexpr = _acc_layout(D)
     row = gl.convert_layout(row, gl.SliceLayout(1, layout))
     return row[:, None] * D + gl.arange(0, D, gl.SliceLayout(0, layout))[None, :]
 
@@ -239,7 +238,7 @@ def _local(q, k, v):
     """HOPPER for 16 bits and D 64 or 128 on an H100 or H200, and ring.py's TRITON elsewhere."""
     if q.device.type != "cuda" or kernel._architecture(q.device) != "sm_90":
         return TRITON
-    if q.dtype == torch.float32 or q.shape[-1] not in (64, 128):
+    if q.dtype == torch.float32 or q.shape[-1] not in VARIANTS:
         return TRITON
     return HOPPER if kernel._can_use_tma("sm_90", q, k, v) else TRITON
 

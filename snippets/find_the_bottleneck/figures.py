@@ -176,6 +176,7 @@ def experiments(results):
             },
         },
         claims={
+            f"{PAGE}: half of the suspicions were not a cause": counts["cause"] == len(rows) / 2,
             f"{PAGE}: and nothing spills": not fits["stack_bytes"] and bool(spills["stack_bytes"]),
             f"{PAGE}: bandwidth is not what it lacks": rows[0]["found"].left > 0.9,
             f"{PAGE}: The spills are a cause": spilling["found"].verdict == "cause",

@@ -12,6 +12,7 @@ from pathlib import Path
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
+from snippets._lab.rooms import load
 from snippets._site import listings
 
 NAMES = (
@@ -36,6 +37,11 @@ def add(files: Files, config: MkDocsConfig) -> None:
         if path.name in NAMES:
             uri = f"snippets/{path.parent.name}/{path.name}"
             text = listings.without_markers(path.read_text("utf-8"))
+            files.append(File.generated(config, uri, content=text))
+        elif path.name == "wide.py":  # the pieces of another file that make this one
+            made = load(path.parent.name, "wide")
+            uri = f"snippets/{path.parent.name}/{made.NAME}"
+            text = listings.without_markers(made.source())
             files.append(File.generated(config, uri, content=text))
     files.append(File.generated(config, ARCHIVE, content=archive(snippets.parent)))
 

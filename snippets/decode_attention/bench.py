@@ -22,6 +22,7 @@ from .tokens import MODELS, cache_bytes, least_seconds
 
 OURS = "decode_attention"
 READER = f"{OURS}:only reads"
+APART = f"{OURS}:a program a head"
 FA3, FLASHINFER = "flash_attention_3", "flashinfer"
 RIVALS = ["torch:cudnn", "torch:flash", FA3, FLASHINFER]
 FLEX = "torch:flex"  # the rival with pages
@@ -443,6 +444,26 @@ def intensity(lab):
         for row in lab.time(case, {OURS: decode(cache)}, **work(case)):
             yield row | {"rows": case["M"] * case["group"]}
         del cache
+        torch.cuda.empty_cache()
+
+
+@measured_on("gpu")
+def sharing(lab):
+    """A program for a group of query heads, and one for each of them, on the same cache."""
+    for case in lab.each(dtype=["bfloat16"], D=[128], group=[4, 8], batch=[16, 64]):
+        case |= {"N": 8_192}
+        cache = full(case)
+        alone = cache.q.shape[0] * HEADS, case["group"]  # each head of keys as a sequence
+        k, v = (x.view(alone[0], 1, *x.shape[2:]).expand(*alone, -1, -1) for x in cache[1:3])
+        lengths = cache.lengths.repeat_interleave(HEADS)
+        each = functools.partial(
+            decode_attention, cache.q.view(*alone, 1, -1), k, v, cache_seqlens=lengths
+        )
+        torch.testing.assert_close(
+            each().view(cache.q.shape), decode(cache)(), rtol=0.02, atol=0.01
+        )
+        yield from lab.time(case, {OURS: decode(cache), APART: each}, **work(case))
+        del cache, each, k, v
         torch.cuda.empty_cache()
 
 

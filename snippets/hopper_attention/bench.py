@@ -24,6 +24,7 @@ from .protocol import TURNS
 from .protocol import protocol_mutants as judged_mistakes
 from .small import scores
 from .timeline import examples
+from .wide import WIDE
 
 OURS = "hopper_attention"
 
@@ -59,6 +60,23 @@ def forward(lab):
         if case["dtype"] == "bfloat16":  # FlashAttention-3's wheel has no float16
             names += ["flash_attention_3", "torch:flex", *AS_OURS]
         yield from lab.time_attention(same_work(case), names)
+
+
+@measured_on("gpu")
+def wide(lab):
+    """Heads of 256 columns, by the file for them, beside the best there is."""
+    launcher = variant(OURS, WIDE)
+    for dtype, causal, M, N in itertools.product(
+        kernel.DTYPES, (False, True), (1, 130, 300), (65, 257, 384)
+    ):
+        q, k, v = make_qkv(2, 4, M=M, N=N, D=256, dtype=dtype, device="cuda")
+        out = launcher(q, k[:, ::2], v[:, ::2], causal=causal)
+        k, v = (x[:, ::2].repeat_interleave(2, dim=1) for x in (k, v))
+        mask = causal_mask(M, N, device="cuda") if causal else None
+        assert_attention(out, q, k, v, mask=mask)
+    for case in lab.each(dtype=["bfloat16"], causal=[False, True], D=[256], N=[1024, 4096, 16_384]):
+        names = ["torch:cudnn", "flash_attention_3", "flash_attention_4"]
+        yield from lab.time_attention(same_work(case), names, {OURS: launcher})
 
 
 # Pieces of kernel.py and what replaces them; a text is the code alone, without comments.

@@ -12,6 +12,7 @@ import math
 import re
 import types
 from pathlib import Path
+from unittest import mock
 
 import pytest
 import torch
@@ -27,12 +28,14 @@ from snippets.hopper_attention.clocks import CLOCKED
 from snippets.hopper_attention.kernel import VARIANTS, Variant, hopper_attention
 from snippets.hopper_attention.sass import in_loops, loops
 from snippets.hopper_attention.small import scores
+from snippets.hopper_attention.wide import WIDE
 from tests.floors import some
 from tests.posts.arrivals import arrivals
 from tests.refusals import assert_refused, each_refusal
 
 ON_GPU = torch.cuda.is_available()
 HOPPER = ON_GPU and torch.cuda.get_device_capability() == (9, 0)
+OF_256 = variant("hopper_attention", WIDE)
 EXACT = 2 + Variant._fields.index("EXACT")  # among a plan's constants: after CAUSAL and MASKED
 on_hopper = pytest.mark.skipif(not HOPPER, reason="takes minutes without an H100 or H200")
 DEVICE = "cuda" if HOPPER else "cpu"
@@ -316,6 +319,31 @@ def test_every_rung_is_attention(name):
     assert_attention(out, q, k, v, mask=causal_mask(300, 260, device=q.device))
 
 
+@pytest.mark.numerical
+@settings(max_examples=200 if HOPPER else 12)
+@given(
+    G=st.sampled_from([1, 2]),
+    M=st.integers(1, 300),
+    N=st.integers(1, 300),
+    dtype=st.sampled_from([torch.float16, torch.bfloat16]),
+    mask=st.sampled_from([None, "bottom_right", "top_left"]),
+    programs=st.sampled_from([1, 3, 132]),
+)
+def test_the_file_for_256_columns_is_attention(G, M, N, dtype, mask, programs):
+    q, k, v = heads(M, N, 256, H=2, Hkv=2 // G, B=2, dtype=dtype)
+    options = {"causal": True, "align": mask} if mask else {}
+    with (
+        mock.patch.dict(OF_256.__globals__, {"_multiprocessors": lambda device: programs})
+        if HOPPER
+        else launch.played(OF_256, programs=programs)
+    ):
+        out, sums = OF_256(q, k, v, return_lse=True, **options)
+    k, v = (x.repeat_interleave(G, dim=1) for x in (k, v))
+    mask = causal_mask(M, N, align=mask, device=q.device) if mask else None
+    assert_logsumexp(sums, q, k, mask=mask)
+    assert_attention(out, q, k, v, mask=mask)
+
+
 # The table, and what is launched.
 
 
@@ -549,6 +577,10 @@ CASES = {  # name → texts to change, D, causal, how, N
     for row in ROWS
     for N in ([4096] if row.values[1] else [4096, 4100])
 }
+CASES |= {
+    f"256, {'causal' if causal else 'full'}, {N} keys": (WIDE, 256, causal, VARIANTS[128][0], N)
+    for causal, N in ((False, 4096), (False, 4100), (True, 4096))
+}
 UNHELD = {
     f"{row.id}, not held": ([bench.UNHELD], *row.values, 4096)
     for row in ROWS
@@ -597,11 +629,12 @@ def serialized(found):
 @pytest.mark.parametrize("case", CASES)
 def test_every_row_of_the_table_compiles_as_meant(case, machine_code):
     found, (_, D, causal, chosen, N) = machine_code[case], CASES[case]
+    BLOCK_N = 64 if D == 256 else kernel.BLOCK_N.value
     assert found.error is None, found
     assert found.tensor_core == "wgmma"
     assert found.shared_bytes <= SHARED_LIMIT["sm_90"]
     assert not serialized(found), found.said
-    ragged = N % kernel.BLOCK_N.value != 0
+    ragged = N % BLOCK_N != 0
     if causal or ragged:  # what a mask needs is spilled for the time of a loop
         assert found.spill_store_bytes <= 64, found
     else:
@@ -612,8 +645,9 @@ def test_every_row_of_the_table_compiles_as_meant(case, machine_code):
     of_each = [True, False] if with_a_mask else [False]
     assert [loop.masked for loop in found] == of_each * chosen.CONSUMERS
     for loop in found:
-        assert loop.products == D // 16 + kernel.BLOCK_N.value // 16  # scores, and values
-        assert loop.exponentials == 64 + 2  # 64 · BLOCK_N scores and two rows in 128 threads
+        assert loop.products == D // 16 + BLOCK_N // 16  # scores, and values
+        # 64 · BLOCK_N scores and two rows in 128 threads
+        assert loop.exponentials == BLOCK_N // 2 + 2
         assert loop.masked or not loop.local, "a register is spilled where the time goes"
         # All of them run under the product with the values, or none does. Of a lazy kernel the two
         # factors of a thread may come later: they are used after it.

@@ -40,7 +40,7 @@ from snippets._warps.role_traces import (
     Write,
 )
 from snippets._warps.simulation import Barrier, Simulation
-from snippets.hopper_attention import bench, channel, clocks, protocol, timeline
+from snippets.hopper_attention import channel, clocks, protocol, timeline, wide
 from snippets.hopper_attention.kernel import Variant, hopper_attention
 from snippets.hopper_attention.protocol import Work
 from snippets.hopper_backward import bench as backward_bench
@@ -52,7 +52,8 @@ from tests.posts.arrivals import arrivals
 PLAIN = Variant(CONSUMERS=2, STAGES=2)
 BASE = PLAIN._replace(OVERLAP=True)
 IN_TURN = variant("hopper_attention", protocol.TURNS)
-LAUNCHERS = [hopper_attention, IN_TURN, variant("hopper_attention", [bench.KEYS_64])]
+WIDE = variant("hopper_attention", wide.PIECES)
+LAUNCHERS = [hopper_attention, IN_TURN, WIDE]
 
 
 # The two kernels.
@@ -243,6 +244,33 @@ def test_each_mistake_of_the_forward_is_seen_for_what_it_is(name):
 def test_a_wrong_schedule_is_seen_too(old, new):
     said = "largest difference|nobody can go on|before its copy has arrived"
     assert re.search(said, protocol.judge([(old, new)])["message"])
+
+
+LEAVES = "tma.store_wait(0)\n        _release(channels.q, q_stage)\n"
+
+
+@pytest.mark.parametrize(
+    ("said", "old", "new"),
+    [
+        ("", "", ""),
+        (r"missed a phase of q|q\[\d\] is overwritten", "V.CONSUMERS, 2)", "V.CONSUMERS, 1)"),
+        (r"overwrites q\[\d\] while it is being stored", LEAVES, LEAVES.partition("\n")[2]),
+        (STUCK + ".*q.empty", LEAVES, "tma.store_wait(0)\n"),
+    ],
+    ids=["as it is", "one arrival", "released before they have left", "never released"],
+)
+def test_rows_of_256_columns_leave_through_the_buffer_of_their_queries(said, old, new):
+    launcher = variant("hopper_attention", [*wide.WIDE, *[(old, new)] * bool(old)])
+    (chosen,) = launcher.__globals__["VARIANTS"][256]
+    works = [work._replace(D=256) for work in protocol.WORK]
+    faults = []
+    for seed, work in itertools.product(range(10), works):
+        try:
+            protocol.check(chosen, work, seed, launcher)
+        except Fault as fault:
+            faults.append(str(fault))
+    assert all(re.search(said, fault) for fault in faults)
+    assert bool(faults) == bool(said)
 
 
 def test_the_table_of_mistakes_begins_with_the_kernel_that_passes():

@@ -191,6 +191,17 @@ def intensity(results):
     )
 
 
+def sharing(results):
+    compared = Comparison(results[0].rows, OURS, [f"{OURS}:a program a head"], ("group", "batch"))
+    slower = compared[compared.others[0]]
+    four, eight = (between(slower.where(group=n).values(), ratio) for n in (4, 8))
+    return Figure(
+        finding="With a program for each query head a call takes longer: of groups of four "
+        f"{four}, of groups of eight {eight}.",
+        numbers={"four": four, "eight": eight},
+    )
+
+
 def pages(results):
     rows = _middle_runs(results[0].rows)
     names = values(pick(rows), "implementation")

@@ -453,6 +453,20 @@ def ragged(results):
     )
 
 
+def wide(results):
+    compared = Comparison(results[0].rows, OURS, [CUDNN, *BEST], ("causal", "N"))
+    cudnn, *rivals = (compared[name] for name in compared.others)
+    return Figure(
+        finding=f"With heads of 256 columns it does {cudnn.between()} of cuDNN's rate and "
+        f"{rivals[-1].between()} of FlashAttention-4's.",
+        numbers={
+            "cudnn": cudnn.between(),
+            "three": rivals[0].between(),
+            "four": rivals[-1].between(),
+        },
+    )
+
+
 def host_time(results):
     whole = shared_figures.host(results, [OURS, TRITON, SDPA])
     return dataclasses.replace(

@@ -108,7 +108,6 @@ def layer_time(results):
             f"{PAGE}: The same numbers, five times slower": loop_by_wide(8) == "5×",
             f"{PAGE}: the layer is *launch-bound*": small[LOOP] > 1.2 * busy,
             f"{PAGE}: With one head both take about the same time": loop_by_wide(1) == "1×",
-            f"{PAGE}: although it has as many launches to wait for": called[LOOP] < small[LOOP],
             f"{PAGE}: only the batch keeps the GPU busy": called[LOOP] > 1.2 * large[LOOP]
             and called[WIDE] < 1.05 * large[WIDE],
             f"{PAGE}: Wide heads lose this advantage": behind == {1},

@@ -590,7 +590,11 @@ RUNGS = {
     f"rung {name}": (rung.changes, 64, True, rung.variant, 4096)
     for name, rung in bench.RUNGS.items()
 }
-CONTROL = {"too wide": ([KEYS_256], 128, False, TOO_WIDE, 4096)}
+KEYS_128 = [*WIDE, ("BLOCK_N = gl.constexpr(64)", "BLOCK_N = gl.constexpr(128)")]
+CONTROL = {
+    "too wide": ([KEYS_256], 128, False, TOO_WIDE, 4096),
+    "256 columns, 128 keys": (KEYS_128, 256, False, TOO_WIDE._replace(LAZY=True), 4096),
+}
 UNMOVED = {
     f"{step}, {D}, registers not moved": ([bench.UNMOVED], D, False, chosen, 4096)
     for step, chosen in (("one", bench.ALONE), ("two", bench.OVERLAP))
@@ -758,6 +762,14 @@ def test_a_kernel_without_registers_enough_is_noticed(machine_code):
     assert serialized(found), found.said
     assert found.spill_store_bytes > 1000
     assert any(loop.local for loop in loops(found.sass()))
+
+
+@pytest.mark.compiler
+@ahead_of_time
+def test_256_columns_have_no_registers_for_128_keys(machine_code):
+    found = machine_code["256 columns, 128 keys"]
+    assert found.spill_store_bytes > 500
+    assert sum(loop.local for loop in loops(found.sass())) > 100
 
 
 @pytest.mark.compiler

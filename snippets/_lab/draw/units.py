@@ -72,8 +72,17 @@ def measured_ratio(value: float) -> str:
 
 
 def rough(value: float, digits: int = 1) -> str:
-    """As many digits as two runs of the same code share, the others 0: of the host's time one."""
-    return significant(float(f"{value:.{digits - 1}e}"))
+    """As many digits as two runs of the same code share, the others 0: of the host's time one.
+
+    After a 1 that is too few: 10 would stand for 14.9. So there halves count: "10", "15", "20".
+    """
+    found = float(f"{value:.{digits - 1}e}")
+    unit = float(
+        f"1{f'{value:e}'[8:]}"
+    )  # of the first digit: "4.200000e-03" begins with thousandths
+    if digits == 1 and abs(value) < 2 * unit:
+        found = round(2 * value / unit) / 2 * unit
+    return significant(found)
 
 
 def rough_ratio(value: float) -> str:

@@ -8,6 +8,7 @@ import torch
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 from torch.nn.attention.varlen import varlen_attn
 
+from snippets._lab.judge.mutants import variant
 from snippets._lab.judge.oracle import NumericalMismatch, make_qkv
 from snippets._lab.measure.competitors import PACKAGES, own_layout, resolve
 from snippets._lab.measure.session import why_not
@@ -169,6 +170,37 @@ def prices(lab):
             if "flops" in row:
                 row["flops"] *= heads * batch * pairs(L, L)
             yield row
+
+
+WHOLE, LEFT_OUT = "whole", "left out"
+PIECES = {  # option → what is left out of kernel.py, and of the result, to see what it costs
+    "soft cap": (
+        "s = _tanh(s * (scale_log2 / LOG2_E / softcap)) * softcap",
+        "s = s * (scale_log2 / LOG2_E)",
+    ),
+    "bias": ("s += _load_bias(bias, offs_m, start, M, columns, stride_bm, BLOCK_N)", "pass"),
+}
+
+
+@measured_on("gpu")
+def apart(lab):
+    """A soft cap without its tanh, and a bias that is not loaded: how much of their price is left.
+
+    Both still scale a score apart from the subtraction.
+    """
+    left = {option: variant(OURS, [piece]) for option, piece in PIECES.items()}
+    for case in lab.each(dtype=["bfloat16"], D=[64, 128], option=list(PIECES)):
+        heads, L = HEADS[case["D"]], 4096
+        *given, _ = tensors(4, heads, L, case["D"])
+        options, _ = of_option(case["option"], heads, L)
+        calls = {
+            PLAIN: functools.partial(resolve(PLAIN), *given, causal=True),
+            WHOLE: functools.partial(masks_and_packing, *given, causal=True, **options),
+            LEFT_OUT: functools.partial(left[case["option"]], *given, causal=True, **options),
+        }
+        size = 4 * given[0].numel() * given[0].element_size()
+        flops = 4 * case["D"] * 4 * heads * pairs(L, L)
+        yield from lab.time(case, calls, flops=flops, bytes_compulsory=size)
 
 
 # Choices of the page Your kernel, as its command names them.

@@ -8,6 +8,7 @@ import torch
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
 from torch.nn.functional import scaled_dot_product_attention
 
+from snippets._lab.judge.mutants import variant
 from snippets._lab.measure import ceilings
 from snippets._lab.measure.competitors import PACKAGES, layout_of, own_layout, resolve
 from snippets._lab.measure.regimes import IN_A_GRAPH
@@ -347,13 +348,21 @@ def tokens(lab):
         }
 
 
+WIDENED = f"{OURS}:float8, bytes widened"
+NOT_CONVERTED = (  # wrong numbers, and all else the same
+    "numbers = tile.to(dtype)",
+    "numbers = tile.to(tl.uint8, bitcast=True).to(tl.uint16).to(tl.float16, bitcast=True)",
+)
+
+
 @measured_on("gpu")
 def float8(lab):
-    """The same cache in bfloat16 and in float8, a scale for each head, and a window of 1,024 keys.
+    """The same cache in bfloat16 and in float8, also not converted, and a window of 1,024.
 
     Beside each time how far the first sequence is from float64 of the bfloat16 cache, as a norm.
     """
     lengths = {"batch": [4, 16, 64], "N": [16_384, 65_536]}
+    widened = variant(OURS, [NOT_CONVERTED])
     for case in lab.each(dtype=["bfloat16"], D=[128], group=[4], **lengths):
         cache = full(case)
         scales = [x.abs().amax((0, 2, 3)).float() / 448 for x in cache[1:3]]
@@ -366,10 +375,11 @@ def float8(lab):
         want = scaled_dot_product_attention(*exact, enable_gqa=True)
         off = {x: float((call()[:1] - want).norm() / want.norm()) for x, call in calls.items()}
         calls[f"{OURS}:window"] = decode(cache, window=(1_023, 0))
+        calls[WIDENED] = functools.partial(widened, *small[:3], **small.options())
         for row in lab.time(case, calls, **work(case)):
             name = row["implementation"]
             seen = work(case, [1_024] * case["batch"]) if name not in off else {}
-            if name == f"{OURS}:float8":
+            if name.startswith(f"{OURS}:float8"):
                 seen = {"bytes_compulsory": row["bytes_compulsory"] - kv_bytes(case) // 2}
             yield row | seen | ({"off": off[name]} if name in off else {})
         del cache, small, calls, exact, want

@@ -179,3 +179,22 @@ def prices(results):
             > 0.99
         },
     )
+
+
+def apart(results):
+    """How much of an option's extra time goes when a part of it is left out."""
+    rows = results[0].rows
+
+    def spent(option):
+        shares = []
+        for D in values(rows, "D"):
+            times = {r["implementation"]: TIME(r) for r in pick(rows, option=option, D=D)}
+            extra = times["whole"] - times[PLAIN]
+            shares.append((times["whole"] - times["left out"]) / extra)
+        return between(shares, percent)
+
+    return Figure(
+        finding=f"Of what a soft cap adds to the plain kernel's time its tanh is "
+        f"{spent('soft cap')}; of what a bias adds its load is {spent('bias')}.",
+        numbers={"tanh": spent("soft cap"), "load": spent("bias")},
+    )

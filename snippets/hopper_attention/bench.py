@@ -10,8 +10,14 @@ from unittest.mock import patch
 import torch
 
 from snippets._lab.judge.mutants import variant
-from snippets._lab.judge.oracle import assert_attention, causal_mask, deviation, make_qkv
-from snippets._lab.measure.competitors import resolve, same_work
+from snippets._lab.judge.oracle import (
+    NumericalMismatch,
+    assert_attention,
+    causal_mask,
+    deviation,
+    make_qkv,
+)
+from snippets._lab.measure.competitors import own_layout, resolve, same_work
 from snippets._lab.measure.timing import time_host
 from snippets._lab.rooms import measured_on
 from snippets._warps.launch import played
@@ -77,6 +83,34 @@ def wide(lab):
     for case in lab.each(dtype=["bfloat16"], causal=[False, True], D=[256], N=[1024, 4096, 16_384]):
         names = ["torch:cudnn", "flash_attention_3", "flash_attention_4"]
         yield from lab.time_attention(same_work(case), names, {OURS: launcher})
+
+
+FA4 = "flash_attention_4"
+
+
+@measured_on("gpu")
+def tiles(lab):
+    """FlashAttention-4 at D 256 with its tile of 80 keys, which no tensor of Gluon has, and 64."""
+    for case in lab.each(dtype=["bfloat16"], causal=[False, True], D=[256], N=[1024, 4096, 16_384]):
+        case = same_work(case)
+        try:
+            resolve(FA4)
+            from flash_attn.cute import interface
+        except Exception as error:  # noqa: BLE001 - what is missing is named in its row
+            yield {"implementation": FA4, **case, "error": f"{type(error).__name__}: {error}"}
+            continue
+        q, k, v = own_layout(FA4, *lab.qkv(case))
+        there = (x.transpose(1, 2) for x in (q, k, v))
+        attend = functools.partial(interface._flash_attn_fwd, *there, causal=case["causal"])
+        calls = {FA4: attend, f"{FA4}:64 keys": functools.partial(attend, tile_mn=(128, 64))}
+        want, found = (call()[0].double() for call in calls.values())
+        if not (found - want).norm() <= 0.02 * want.norm():
+            raise NumericalMismatch("with tiles of 64 keys its result is another")
+        M = case["N"]
+        pairs = M * (M + 1) // 2 if case["causal"] else M * M
+        flops = 4 * case["batch"] * case["heads"] * pairs * case["D"]
+        size = 4 * q.numel() * q.element_size()
+        yield from lab.time(case, calls, flops=flops, bytes_compulsory=size)
 
 
 # Pieces of kernel.py and what replaces them; a text is the code alone, without comments.

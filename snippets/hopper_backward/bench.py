@@ -99,6 +99,43 @@ def backward(lab):
         yield from lab.time(case, calls, **_cost(case))
 
 
+OUR_TILE = f"{FA4}:64 queries"
+
+
+@measured_on("gpu")
+def tiles(lab):
+    """FlashAttention-4 with its tile of 80 queries, which no tensor of Gluon has, and with ours."""
+    for case in lab.each(dtype=["bfloat16"], causal=[False], D=[128], N=LENGTHS):
+        case |= {"batch": TOKENS // case["N"], "heads": COLUMNS // case["D"]}
+        q, k, v, *_, grad_out = _problem(lab, case)
+        try:
+            own = _by_autograd(resolve(FA4), *own_layout(FA4, q, k, v, grad_out), False)
+        except Exception as error:  # noqa: BLE001 - what is missing is named in its row
+            yield {"implementation": FA4, **case, "error": f"{type(error).__name__}: {error}"}
+            continue
+        calls = {FA4: own, OUR_TILE: _with_64_queries(own)}
+        for found, want in zip(calls[OUR_TILE](), own(), strict=True):
+            if not (found - want).double().norm() <= 0.02 * want.double().norm():
+                raise NumericalMismatch("with tiles of 64 queries its gradients are others")
+        yield from lab.time(case, calls, **_cost(case))
+
+
+def _with_64_queries(call):
+    """A backward of FlashAttention-4 with the choice its makers have for sparse blocks of 64."""
+    from flash_attn.cute import interface
+
+    choose = interface._tile_size_bwd_sm90
+
+    def of_64(*sizes, **_):
+        return choose(*sizes, sparse_block_size_q=64)
+
+    def run():
+        with patch.object(interface, "_tile_size_bwd_sm90", of_64):
+            return call()
+
+    return run
+
+
 # Pieces of kernel.py and what replaces them.
 FILLED = "mbarrier.arrive(channels.dq.full.index(consumer), count=1)"
 ADD = "_reduce_add(sum_desc, [first + part, 0, 0], channels.dq.buffers.index(part))"

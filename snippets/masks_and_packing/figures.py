@@ -134,8 +134,8 @@ def prices(results):
 
     gradient = Comparison(rows, f"{OURS}, its gradient too", [OURS], ("D", "option", "part"))[OURS]
     return Figure(
-        finding=f"At D 128 the forward keeps {kept('packed')} of the plain kernel's speed packed, "
-        f"{kept('soft cap')} with a soft cap and {kept('bias')} with a bias.",
+        finding=f"At D 128 the forward runs at {kept('packed')} of the plain kernel's speed when "
+        f"packed, at {kept('soft cap')} with a soft cap, and at {kept('bias')} with a bias.",
         caption="bfloat16, causal, D 128: FLOPs of the visible scores over the time. Four "
         "sequences of 4096 tokens; *packed*: 16 of them, with a quarter of the heads; *one long*: "
         "one of 60,000 tokens beside 5,536 of a single token, as many in all. The plain kernels "

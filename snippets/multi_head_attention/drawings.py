@@ -94,8 +94,8 @@ def launches_timeline(results):
         "launches.",
         caption=f"One forward call with {MANY} heads on the small input, to scale. Per launch the "
         f"loop takes {loop['per launch']} and the batch {wide['per launch']}. Launches were "
-        "counted and both clocks measured; that all of a call take equally long is a "
-        "simplification.",
+        "counted and both clocks measured. We draw all launches of a call equally long; in reality "
+        "they differ.",
         svg=svg(PHONE, foot + 44, about, drawn),
         table=table,
         sources=[counted, timed],

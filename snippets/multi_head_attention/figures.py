@@ -90,7 +90,6 @@ def layer_time(results):
             columns=2,
         ),
         numbers={
-            "ratio": loop_by_wide(8),
             "many": loop_by_wide(most),
             "busy": time(busy),
             "call": units.host_time(small[LOOP]),

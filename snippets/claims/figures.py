@@ -40,7 +40,7 @@ PROSE = (  # words of the page's table, and what they say of each case
     ("attention_is_memory_bound", "nearer to the memory's ceiling", lambda c: c.value > 1),
     (FLASH, "from 512 keys on", lambda c: c.holds == (_last(c) >= 512)),
     (GRADIENT, "larger up to 128 columns", lambda c: (c.value > 1) == (_last(c) <= 128)),
-    (CORES, "less for N 512", lambda c: c.holds != c.regime.endswith("N 512")),
+    (CORES, "as fast at N 512", lambda c: c.holds != c.regime.endswith("N 512")),
 )
 
 

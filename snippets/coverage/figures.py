@@ -46,7 +46,7 @@ def grid(results):
             }
         },
         numbers={"devices": len(results)},
-        claims={"docs/lab/method.md: no cell fails": all(r["outcome"] != "failed" for r in every)},
+        claims={"docs/lab/method.md: No cell fails": all(r["outcome"] != "failed" for r in every)},
     )
 
 

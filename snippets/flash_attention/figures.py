@@ -74,7 +74,7 @@ def staircase(results):
             "exp2": between([x / rates[first][D] - 1 for D, x in rates[steps[1]].items()], percent),
         },
         claims={
-            f"{PAGE}: the larger tiles that pay": set(tiled.words) == {"ahead"},
+            f"{PAGE}: The larger tiles that pay": set(tiled.words) == {"ahead"},
             f"{PAGE}: That is about half of the tensor cores' rate": all(
                 0.4 < found / ceiling(results[0], UNIT) < 0.6 for found in rates[first].values()
             ),

@@ -118,7 +118,7 @@ def ways(results):
         f"{rows[0]['ranks']} GPUs, medians of {len(rows[0]['runs'])} runs. *Fewer "
         "programs*: NCCL "
         f"has {channels} channels and the step {channels} programs fewer than there are "
-        "multiprocessors. *A program a tile*: the GPU starts one wherever a multiprocessor is "
+        "multiprocessors. *A program per tile*: the GPU starts one wherever a multiprocessor is "
         f"free, and NCCL has {channels} channels too.",
         numbers={
             "n": N,
@@ -236,7 +236,7 @@ def scaling(results):
     missing = ""
     if THEIRS in refused:
         said = refused[THEIRS].partition(": ")[2].replace("`", "").rstrip(".")
-        missing = f' Without a mask PyTorch\'s raises "{said}".'
+        missing = f' Without a mask PyTorch\'s context parallelism raises "{said}".'
     return Figure(
         finding=f"With a causal mask, {ranks} GPUs are {ratio(gain[short, 'causal'])} as fast as "
         f"the fastest call on one at N {count(short)}, and {ratio(gain[near, 'causal'])} at N "

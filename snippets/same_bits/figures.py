@@ -86,7 +86,6 @@ def ring(results):
         finding="A ring of GPUs against itself, and against one GPU.",
         numbers={
             "again": share([r for r in rows if r not in one]),
-            "first": share(pick(one, chunk=0)),
             "later": share([r for r in one if r["chunk"]]),
         },
         claims={

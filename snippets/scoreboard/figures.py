@@ -410,8 +410,9 @@ def training(results):
     versions = {r["implementation"]: r["version"] for r in pick(rows) if r.get("version")}
     told = {n: f"{named(n)} {versions[n]}" if n in versions else named(n) for n in shown}
     return Figure(
-        finding=f"Forward and backward together, {TRAINED} reaches {best.between()} times the rate "
-        f"of {compared.the_best(rivals, told.get)}: {best.verdicts()}.",
+        finding="Forward and backward together, the Hopper pair reaches "
+        f"{best.between()} times the rate of {compared.the_best(rivals, told.get)}: "
+        f"{best.verdicts()}.",
         caption=f"bfloat16, queued: {count(rows[0]['batch'] * rows[0]['N'])} tokens and "
         f"{rows[0]['heads'] * rows[0]['D']} columns in every case. Higher is faster."
         + _not_timed(rows),
@@ -519,8 +520,8 @@ def budget(results):
     called = {r["implementation"]: _called(r) for kind in KINDS for r in pick(rows, kind=kind)}
     return Figure(
         finding=f"In float16 storing the result costs {units.error(stored)} and weights of 16 bits "
-        f"cost {units.error(weights)}; taking exp2 instead of exp costs {units.error(exp2)}, exp "
-        f"itself {units.error(exp)}.",
+        f"cost {units.error(weights)}; exp2 in float32 costs {units.error(exp2)}, and exp "
+        f"{units.error(exp)}.",
         caption=f"N {N}, D {rows[0]['D']}; largest difference from float64 attention of the same "
         "rounded inputs. Gray: PyTorch models with all in float64 except the one effect. Colored: "
         "what really runs, with all its effects together.",

@@ -221,7 +221,7 @@ def latency(results):
         },
         claims={
             f"{PAGE}: loop still takes": 0.1 < left < 0.98,
-            f"{PAGE}: A good part of each iteration is not memory at all": ms(SAME_ROW, 1, N)
+            f"{PAGE}: A good part of each iteration is not the wait for memory": ms(SAME_ROW, 1, N)
             > 0.4 * one,
         },
     )
@@ -267,7 +267,7 @@ def registers(results):
             f"{PAGE}: N 256, D 64 still fits": _tile(whole) == "N 256, D 64",
             f"{PAGE}: N 512, D 64 is the first to spill": _tile(first) == "N 512, D 64",
             f"{PAGE}: for N 1024, D 64 it is": _tile(few) == "N 1024, D 64",
-            f"{PAGE}: With four warps, 128 always fit and 256 never do": all(
+            f"{PAGE}: tiles of 128 elements per thread always fit and tiles of 256 never do": all(
                 bool(r["stack_bytes"]) == (_for_each_thread(r) > 128) for r in good
             ),
             f"{PAGE}: (N 32 to N 2048, D 64)": (_tile(quickest), _tile(slowest))
@@ -335,7 +335,7 @@ def remedies(results):
             "sdpa": TIME.text(sdpa[last]),
         },
         claims={
-            f"{PAGE}: if they are 64 columns wide; 128 columns spill": held
+            f"{PAGE}: it fits if it is 64 columns wide, while 128 columns spill": held
             == [
                 set(),
                 {(small, 64)},

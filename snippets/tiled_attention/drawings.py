@@ -233,9 +233,9 @@ def cube(results):
     high = top + tall + 54
     return Picture(
         sees="With D first a thread adds up a whole score; with D last 32 threads share each.",
-        caption="The products of one tile before they are summed: a stripe is one thread's, the "
-        "outline holds one score's. Numbers cross from thread to thread by shuffles, counted in "
-        "the whole kernel (D 64, tiles of 16 × 16).",
+        caption="The products of one tile before they are summed: a stripe holds those of one "
+        "thread, the outline those of one score. Numbers cross from thread to "
+        "thread by shuffles, counted in the whole kernel (D 64, tiles of 16 × 16).",
         svg=beside(svg(PHONE, high, about[0], first), svg(PHONE, high, about[1], last)),
         sources=[result],
     )

@@ -190,8 +190,8 @@ def swizzle():
         sees="The swizzle spreads a column over all banks.",
         caption=f"A row is {ROW} bytes wide, as wide as all {BANKS} banks, and each cell is a "
         f"chunk of {CHUNK} bytes with its number. Unswizzled, reading the same chunk of eight "
-        "rows hits the same four banks eight times. The swizzle stores chunk c of row r at place c xor (r mod 8), so the same "
-        "eight chunks lie in different banks and come at once.",
+        "rows hits the same four banks eight times. The swizzle stores chunk c of row r at place "
+        "c xor (r mod 8), so the same eight chunks lie in different banks and come at once.",
         svg=svg(PHONE, 40 + 8 * side + 42, about, drawn),
     )
 

@@ -35,14 +35,14 @@ def add(files: Files, config: MkDocsConfig) -> None:
     snippets = Path(config.config_file_path).parent / "snippets"
     for path in sorted(snippets.glob("[!_]*/*.py")):
         if path.name in NAMES:
-            uri = f"snippets/{path.parent.name}/{path.name}"
-            text = listings.without_markers(path.read_text("utf-8"))
-            files.append(File.generated(config, uri, content=text))
+            name, text = path.name, path.read_text("utf-8")
         elif path.name == "wide.py":  # the pieces of another file that make this one
-            made = load(path.parent.name, "wide")
-            uri = f"snippets/{path.parent.name}/{made.NAME}"
-            text = listings.without_markers(made.source())
-            files.append(File.generated(config, uri, content=text))
+            wide = load(path.parent.name, "wide")
+            name, text = wide.NAME, wide.source()
+        else:
+            continue
+        uri, text = f"snippets/{path.parent.name}/{name}", listings.without_markers(text)
+        files.append(File.generated(config, uri, content=text))
     files.append(File.generated(config, ARCHIVE, content=archive(snippets.parent)))
 
 

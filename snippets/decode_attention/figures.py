@@ -12,6 +12,7 @@ from snippets._lab.draw.units import between, count, percent, ratio, rough_ratio
 OURS, CUDNN, FLASH, SDPA = "decode_attention", "torch:cudnn", "torch:flash", "torch:sdpa"
 RIVALS = (CUDNN, FLASH, "flash_attention_3", "flashinfer")  # of them what was there
 FLEX, FLOAT8 = "torch:flex", f"{OURS}:float8"
+WIDENED, APART = f"{FLOAT8}, bytes widened", f"{OURS}:a program a head"
 READER, ONLY_READS = f"{OURS}:only reads", "a kernel that only reads"
 SMALL = 64e6  # bytes of keys and values: with fewer, what counts is microseconds
 PAGE = "docs/posts/decode_attention.md"
@@ -192,8 +193,7 @@ def intensity(results):
 
 
 def sharing(results):
-    compared = Comparison(results[0].rows, OURS, [f"{OURS}:a program a head"], ("group", "batch"))
-    slower = compared[compared.others[0]]
+    slower = Comparison(results[0].rows, OURS, [APART], ("group", "batch"))[APART]
     four, eight = (between(slower.where(group=n).values(), ratio) for n in (4, 8))
     return Figure(
         finding="With a program for each query head a call takes longer: of groups of four "
@@ -238,8 +238,7 @@ def float8(results):
     small, window = (
         Comparison(rows, name, [OURS], ("batch", "N"))[OURS] for name in (FLOAT8, f"{OURS}:window")
     )
-    widened = Comparison(rows, FLOAT8, [f"{FLOAT8}, bytes widened"], ("batch", "N"))
-    (widened,) = (widened[name] for name in widened.others)
+    widened = Comparison(rows, FLOAT8, [WIDENED], ("batch", "N"))[WIDENED]
     off = {name: [r["off"] for r in pick(rows, implementation=name)] for name in (OURS, FLOAT8)}
     return Figure(
         finding=f"A cache in float8 is {between(small.values(), ratio)} as fast as one in "

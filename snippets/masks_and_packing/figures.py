@@ -194,7 +194,7 @@ def apart(results):
         return between(shares, percent)
 
     return Figure(
-        finding=f"Of what a soft cap adds to the plain kernel's time its tanh is "
+        finding="Of what a soft cap adds to the plain kernel's time its tanh is "
         f"{spent('soft cap')}; of what a bias adds its load is {spent('bias')}.",
         numbers={"tanh": spent("soft cap"), "load": spent("bias")},
     )

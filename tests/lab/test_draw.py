@@ -32,6 +32,10 @@ from tests.floors import perhaps, some
         (units.time(12.345), "12.3 ms"),
         (units.time(2500), "2.5 s"),
         (units.time(0.000025), "25 ns"),
+        (units.host_time(0.0147), "15 µs"),  # after a 1 halves count
+        (units.host_time(0.0124), "10 µs"),
+        (units.host_time(0.00996), "10 µs"),
+        (units.host_time(0.0344), "30 µs"),
         (units.size(16_777_216), "16.8 MB"),
         (units.size(512), "512 bytes"),
         (units.size(0), "0 bytes"),

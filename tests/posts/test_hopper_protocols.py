@@ -40,7 +40,7 @@ from snippets._warps.role_traces import (
     Write,
 )
 from snippets._warps.simulation import Barrier, Simulation
-from snippets.hopper_attention import channel, clocks, protocol, timeline, wide
+from snippets.hopper_attention import bench, channel, clocks, protocol, timeline, wide
 from snippets.hopper_attention.kernel import Variant, hopper_attention
 from snippets.hopper_attention.protocol import Work
 from snippets.hopper_backward import bench as backward_bench
@@ -53,7 +53,7 @@ PLAIN = Variant(CONSUMERS=2, STAGES=2)
 BASE = PLAIN._replace(OVERLAP=True)
 IN_TURN = variant("hopper_attention", protocol.TURNS)
 WIDE = variant("hopper_attention", wide.PIECES)
-LAUNCHERS = [hopper_attention, IN_TURN, WIDE]
+LAUNCHERS = [hopper_attention, IN_TURN, variant("hopper_attention", [bench.KEYS_64]), WIDE]
 
 
 # The two kernels.

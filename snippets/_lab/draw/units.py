@@ -76,13 +76,10 @@ def rough(value: float, digits: int = 1) -> str:
 
     After a 1 that is too few: 10 would stand for 14.9. So there halves count: "10", "15", "20".
     """
-    found = float(f"{value:.{digits - 1}e}")
-    unit = float(
-        f"1{f'{value:e}'[8:]}"
-    )  # of the first digit: "4.200000e-03" begins with thousandths
-    if digits == 1 and abs(value) < 2 * unit:
-        found = round(2 * value / unit) / 2 * unit
-    return significant(found)
+    leading, _, power = f"{value:e}".partition("e")
+    if digits == 1 and leading.startswith("1"):
+        return significant(float(f"{round(2 * float(leading)) / 2}e{power}"))
+    return significant(float(f"{value:.{digits - 1}e}"))
 
 
 def rough_ratio(value: float) -> str:

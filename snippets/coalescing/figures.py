@@ -47,6 +47,7 @@ def strides(results):
         "near_share": percent(USEFUL(single[1]) / peak),
         "alone": USEFUL.text(single[8]),
         "alone_allowed": ALLOWED.text(single[8]),
+        "explained": ratio(ALLOWED(single[1]) / ALLOWED(single[last])),
         "growth_64": ratio(_growth(single, 8)),
         "ours": TIME.text(single[last]),
         "torch": TIME.text(_beside(rows, single[last])),
@@ -269,5 +270,5 @@ def bound(results):
         finding=f"Memory limits {percent(few)} of the time of a transformer layer with 1 token and "
         f"{percent(many)} with 8,192.",
         numbers={"few_share": percent(few), "many_share": percent(many)},
-        claims={f"{PAGE}: depends on the batch": many < HALF < few},
+        claims={"docs/posts/attention_memory.md: depends on the batch": many < HALF < few},
     )

@@ -105,7 +105,7 @@ def latency(results):
             "edge": binary(first),
         },
         claims={
-            f"{PAGE}: and yet steps take longer from": first < l2,
+            f"{PAGE}: and yet steps take clearly longer from": first < l2,
             f"{PAGE}: More: ": STEP(hbm) > 7 * STEP(levels["L1"]),
             f"{PAGE}: A load from HBM takes hundreds of nanoseconds": 200 < 1e6 * STEP(hbm) < 1000,
         },
@@ -162,6 +162,7 @@ def hiding(results):
             "all_step": time(STEP(all_)),
             "half": thousands(half["walkers"]),
             "half_step": time(STEP(half)),
+            "end": bandwidth(half["sectors_per_s"]),
             "few": thousands(few["walkers"]),
             "few_step": time(STEP(few)),
             "pair": time(STEP(pair)),
@@ -169,6 +170,8 @@ def hiding(results):
         claims={
             f"{PAGE}: hide latency almost as well as other warps do": STEP(pair) < 1.25 * STEP(few),
             f"{PAGE}: and twice as many need": 1.9 * STEP(half) < STEP(all_),
+            f"{PAGE}: less than a third of what memory delivers in order": half["sectors_per_s"]
+            < ceiling(results[0], "read") / 3,
         },
     )
 
@@ -194,6 +197,7 @@ def littles_law(results):
     shape = {"num_warps": first["num_warps"], "loads": first["loads"]}
     alone = only(rows, programs=1, **shape)
     alike = _alike(rows)
+    less = [READ(r) for r in rows if IN_FLIGHT(r) == IN_FLIGHT(first) / 2]
     return Figure(
         finding="Near its ceiling memory makes loads wait: with "
         f"{size(IN_FLIGHT(first))} in flight one takes {time(TURN(first))} with its store, "
@@ -221,6 +225,7 @@ def littles_law(results):
             "loaded": time(TURN(first)),
             "alone": time(TURN(alone)),
             "reached": units.percent(READ(first) / limit),
+            "near": units.percent(max(less) / limit),
             "alike": size(IN_FLIGHT(alike[0])),
             "alike_rate": between(map(READ, alike), bandwidth),
         },
@@ -253,6 +258,7 @@ def occupancy(results):
     processors = results[0].device["multiprocessors"]
     waits, computes = (pick(rows, kind=kind, num_warps=4) for kind in ("waits", "computes"))
     few, most = waits[0], waits[-1]
+    one = max(pick(rows, kind="waits", num_warps=1), key=lambda r: r["programs_at_once"])
     spread = [TIME(r) for r in computes]
     expected = few["programs_at_once"] / most["programs_at_once"]
     return Figure(
@@ -287,10 +293,15 @@ def occupancy(results):
             "fit_most": most["programs_at_once"],
             "measured": ratio(TIME(most) / TIME(few)),
             "computes": ratio(max(spread) / min(spread)),
+            "four": time(TIME(few)),
+            "fit_one": one["programs_at_once"],
+            "one": time(TIME(one)),
         },
         claims={
-            f"{PAGE}: For the kernel that waits, occupancy is everything": TIME(most) / TIME(few)
+            f"{PAGE}: so what counts is how many programs fit": TIME(most) / TIME(few)
             > 0.9 * expected,
+            f"{PAGE}: Occupancy alone doesn't tell": TIME(one) < 0.6 * TIME(few)
+            and 2 * one["programs_at_once"] == 4 * few["programs_at_once"],
         },
     )
 

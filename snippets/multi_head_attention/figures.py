@@ -67,6 +67,7 @@ def layer_time(results):
     large = {name: at(name, "large", "gpu") for name in NAMES}
     called = {name: at(name, "large", "host") for name in NAMES}
     busy, most = at(LOOP, "small", "gpu"), max(values(rows, "heads"))
+    drift = [at(WIDE, "small", "host", x) for x in values(rows, "heads") if x > 1]
     behind = {
         heads
         for heads in values(rows, "heads")
@@ -100,6 +101,7 @@ def layer_time(results):
             "torch": time(large[TORCH]),
             "torch_times": ratio(large[WIDE] / large[TORCH]),
             "wide_small": units.host_time(small[WIDE]),
+            "drift": f"{units.host_time(min(drift))} to {units.host_time(max(drift))}",
         },
         claims={
             f"{PAGE}: and for most of that time the GPU does nothing": busy < small[LOOP] / 2
@@ -109,6 +111,11 @@ def layer_time(results):
             f"{PAGE}: With one head both take about the same time": loop_by_wide(1) == "1×",
             f"{PAGE}: only the batch keeps the GPU busy": called[LOOP] > 1.2 * large[LOOP]
             and called[WIDE] < 1.05 * large[WIDE],
+            f"{PAGE}: With two or four heads": all(
+                at(LOOP, "large", "gpu", x) < at(WIDE, "large", "gpu", x)
+                and at(LOOP, "large", "host", x) > at(WIDE, "large", "host", x)
+                for x in (2, 4)
+            ),
             f"{PAGE}: Wide heads lose this advantage": behind == {1},
         },
     )

@@ -32,8 +32,8 @@ class Batched(nn.Module):
         qkv = (x @ self.W.T).view(B, N, 3, self.H, self.D)
         q, k, v = qkv.permute(2, 0, 3, 1, 4)  # [B, H, N, D] each: heads are a batch dimension
         weights = (q @ k.mT * self.D**-0.5).softmax(-1)  # [B, H, N, N]
-        out = (weights @ v).transpose(1, 2)  # [B, N, H, D]
-        return self.W_o(out.contiguous().view(B, N, E))
+        out = weights @ v  # [B, H, N, D]
+        return self.W_o(out.transpose(1, 2).contiguous().view(B, N, E))
 
 
 torch.manual_seed(0)

@@ -44,8 +44,8 @@ def cache():
         top += 2 * side + 14
     shown = (
         Key(Q, STRONG, "query of the new token"),
-        Key(K, PALE, "keys"),
-        Key(V, PALE, "values, both read"),
+        Key(K, PALE, "old keys"),
+        Key(V, PALE, "old values"),
         Key(K, STRONG, "new key"),
         Key(V, STRONG, "new value"),
     )

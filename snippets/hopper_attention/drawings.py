@@ -80,6 +80,106 @@ def roles():
     )
 
 
+def _sector(x, y, inner, outer, start, end, color, percent):
+    """A part of a ring, by turns of the whole."""
+
+    def at(radius, turn):
+        angle = 2 * math.pi * turn - math.pi / 2
+        return f"{x + radius * math.cos(angle):.1f} {y + radius * math.sin(angle):.1f}"
+
+    return (
+        f'<path d="M{at(outer, start)}A{outer} {outer} 0 0 1 {at(outer, end)}'
+        f'L{at(inner, end)}A{inner} {inner} 0 0 0 {at(inner, start)}Z" '
+        f'style="fill:{mixed(color, percent)}"/>'
+    )
+
+
+@picture
+def ring():
+    """The ring of buffers, and the parities that a tile's number gives."""
+    x, y, inner, outer = 92, 104, 42, 80
+    tiles = 2 * STAGES  # then all parities are as they were
+    first, pad = STAGES, 0.006  # the tile that is filled where nothing moves
+
+    def sector(tile, color, percent):
+        return _sector(
+            x,
+            y,
+            inner,
+            outer,
+            tile % STAGES / STAGES + pad,
+            (tile % STAGES + 1) / STAGES - pad,
+            color,
+            percent,
+        )
+
+    def middle(buffer, radius):
+        angle = 2 * math.pi * (buffer + 0.5) / STAGES - math.pi / 2
+        return x + radius * math.cos(angle), y + radius * math.sin(angle)
+
+    origin = f"transform-origin:{x}px {y}px"
+    turns = {
+        100 * i / tiles: f"{origin};transform:rotate({360 * i / STAGES:g}deg)" for i in range(tiles)
+    }
+    now = [sector(first, K, 38), sector(first - 1, K, 85)]
+    drawn = [sector(buffer, K, 10) for buffer in range(STAGES)]
+    drawn.append(motion("am-ring", turns | {100: turns[0]}, 2 * tiles, now, "step-end"))
+    for buffer in range(STAGES):
+        at, foot = middle(buffer, (inner + outer) / 2)
+        drawn.append(words(at, foot + 4, str(buffer), 13, 600))
+    drawn += [
+        words(x, y, "buffers", 10.5, color=MUTED),
+        words(x, y + 14, "n mod 3" if STAGES == 3 else "", 10.5, color=MUTED),
+    ]
+    left, top, tall = 206, 30, 22
+    drawn += [
+        words(left + 12, 14, "tile", 10.5, color=MUTED),
+        words(left + 58, 14, "buffer", 10.5, color=MUTED),
+        words(left + 110, 14, "parity", 10.5, color=MUTED),
+    ]
+    for tile in range(tiles):
+        foot = top + tile * tall + 15
+        drawn += [
+            words(left + 12, foot, str(tile), 11.5, 600),
+            words(left + 58, foot, str(tile % STAGES), 11.5),
+            words(left + 110, foot, str(tile // STAGES & 1), 11.5),
+        ]
+
+    def marks(tile, name, color, percent):
+        """The row of a tile, moved on with every turn."""
+        moves = {
+            100 * i / tiles: f"transform:translateY({((tile + i) % tiles - tile) * tall}px)"
+            for i in range(tiles)
+        }
+        mark = [
+            f'<rect x="{left - 8}" y="{top + tile * tall}" width="142" height="{tall - 2}" rx="3" '
+            f'style="fill:{mixed(color, percent)}"/>'
+        ]
+        return motion(name, moves | {100: moves[0]}, 2 * tiles, mark, "step-end")
+
+    drawn.insert(0, marks(first, "am-filled", K, 38) + marks(first - 1, "am-read", K, 85))
+    foot = top + tiles * tall + 26
+    drawn += [
+        box(0, foot, 11, 11, K, 38, 1),
+        words(16, foot + 9.5, "filled by TMA", 10.5, anchor="start"),
+        box(112, foot, 11, 11, K, 85, 1),
+        words(128, foot + 9.5, "read by the consumers", 10.5, anchor="start"),
+        box(262, foot, 11, 11, K, 10, 1),
+        words(278, foot + 9.5, "empty", 10.5, anchor="start"),
+    ]
+    about = (
+        f"A ring of {STAGES} buffers. While tile {first} is filled, tile {first - 1} is read. "
+        f"Tile n goes through buffer n mod {STAGES}; its parity is n div {STAGES} mod 2."
+    )
+    return Picture(
+        sees="A tile's number says which buffer it uses and which parity to wait for.",
+        caption=f"Tile n goes through buffer n mod {STAGES}, with parity n div {STAGES} mod 2. "
+        "Consumers wait for that parity of *full*, the producer for the opposite parity of "
+        "*empty*.",
+        svg=svg(PHONE, foot + 18, about, drawn),
+    )
+
+
 def holder(row, column):
     """The warp and the lane that hold an element of a wgmma accumulator, as the PTX manual says."""
     return row // 16, row % 8 * 4 + column % 8 // 2
@@ -193,106 +293,6 @@ def swizzle():
         "rows hits the same four banks eight times. The swizzle stores chunk c of row r at place "
         "c xor (r mod 8), so the same eight chunks lie in different banks and come at once.",
         svg=svg(PHONE, 40 + 8 * side + 42, about, drawn),
-    )
-
-
-def _sector(x, y, inner, outer, start, end, color, percent):
-    """A part of a ring, by turns of the whole."""
-
-    def at(radius, turn):
-        angle = 2 * math.pi * turn - math.pi / 2
-        return f"{x + radius * math.cos(angle):.1f} {y + radius * math.sin(angle):.1f}"
-
-    return (
-        f'<path d="M{at(outer, start)}A{outer} {outer} 0 0 1 {at(outer, end)}'
-        f'L{at(inner, end)}A{inner} {inner} 0 0 0 {at(inner, start)}Z" '
-        f'style="fill:{mixed(color, percent)}"/>'
-    )
-
-
-@picture
-def ring():
-    """The ring of buffers, and the parities that a tile's number gives."""
-    x, y, inner, outer = 92, 104, 42, 80
-    tiles = 2 * STAGES  # then all parities are as they were
-    first, pad = STAGES, 0.006  # the tile that is filled where nothing moves
-
-    def sector(tile, color, percent):
-        return _sector(
-            x,
-            y,
-            inner,
-            outer,
-            tile % STAGES / STAGES + pad,
-            (tile % STAGES + 1) / STAGES - pad,
-            color,
-            percent,
-        )
-
-    def middle(buffer, radius):
-        angle = 2 * math.pi * (buffer + 0.5) / STAGES - math.pi / 2
-        return x + radius * math.cos(angle), y + radius * math.sin(angle)
-
-    origin = f"transform-origin:{x}px {y}px"
-    turns = {
-        100 * i / tiles: f"{origin};transform:rotate({360 * i / STAGES:g}deg)" for i in range(tiles)
-    }
-    now = [sector(first, K, 38), sector(first - 1, K, 85)]
-    drawn = [sector(buffer, K, 10) for buffer in range(STAGES)]
-    drawn.append(motion("am-ring", turns | {100: turns[0]}, 2 * tiles, now, "step-end"))
-    for buffer in range(STAGES):
-        at, foot = middle(buffer, (inner + outer) / 2)
-        drawn.append(words(at, foot + 4, str(buffer), 13, 600))
-    drawn += [
-        words(x, y, "buffers", 10.5, color=MUTED),
-        words(x, y + 14, "n mod 3" if STAGES == 3 else "", 10.5, color=MUTED),
-    ]
-    left, top, tall = 206, 30, 22
-    drawn += [
-        words(left + 12, 14, "tile", 10.5, color=MUTED),
-        words(left + 58, 14, "buffer", 10.5, color=MUTED),
-        words(left + 110, 14, "parity", 10.5, color=MUTED),
-    ]
-    for tile in range(tiles):
-        foot = top + tile * tall + 15
-        drawn += [
-            words(left + 12, foot, str(tile), 11.5, 600),
-            words(left + 58, foot, str(tile % STAGES), 11.5),
-            words(left + 110, foot, str(tile // STAGES & 1), 11.5),
-        ]
-
-    def marks(tile, name, color, percent):
-        """The row of a tile, moved on with every turn."""
-        moves = {
-            100 * i / tiles: f"transform:translateY({((tile + i) % tiles - tile) * tall}px)"
-            for i in range(tiles)
-        }
-        mark = [
-            f'<rect x="{left - 8}" y="{top + tile * tall}" width="142" height="{tall - 2}" rx="3" '
-            f'style="fill:{mixed(color, percent)}"/>'
-        ]
-        return motion(name, moves | {100: moves[0]}, 2 * tiles, mark, "step-end")
-
-    drawn.insert(0, marks(first, "am-filled", K, 38) + marks(first - 1, "am-read", K, 85))
-    foot = top + tiles * tall + 26
-    drawn += [
-        box(0, foot, 11, 11, K, 38, 1),
-        words(16, foot + 9.5, "filled by TMA", 10.5, anchor="start"),
-        box(112, foot, 11, 11, K, 85, 1),
-        words(128, foot + 9.5, "read by the consumers", 10.5, anchor="start"),
-        box(262, foot, 11, 11, K, 10, 1),
-        words(278, foot + 9.5, "empty", 10.5, anchor="start"),
-    ]
-    about = (
-        f"A ring of {STAGES} buffers. While tile {first} is filled, tile {first - 1} is read. "
-        f"Tile n goes through buffer n mod {STAGES}; its parity is n div {STAGES} mod 2."
-    )
-    return Picture(
-        sees="A tile's number says which buffer it uses and which parity to wait for.",
-        caption=f"Tile n goes through buffer n mod {STAGES}, with parity n div {STAGES} mod 2. "
-        "Consumers wait for that parity of *full*, the producer for the opposite parity of "
-        "*empty*.",
-        svg=svg(PHONE, foot + 18, about, drawn),
     )
 
 

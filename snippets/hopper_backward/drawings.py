@@ -194,8 +194,8 @@ def time():
         "while the next products run."
     )
     return Picture(
-        sees="While one consumer computes exponentials, the tensor cores work for the other. The "
-        "writer adds under the next products.",
+        sees="What the schedule allows: while one consumer computes exponentials, the tensor cores "
+        "work for the other, and the writer adds under the next products.",
         caption="D 128. A model, not a measurement: products of 256 cycles, one after the other, "
         "and guesses for the rest. It leaves out that products wait for shared memory.",
         svg=svg(

@@ -355,6 +355,7 @@ def steps(results):
             "flash": between(over[OURS], ratio),
             "hopper": between(over[HOPPER], ratio),
             "compiled": between(whole, ratio),
+            "step": between(uncompiled, ratio),
         },
         claims={
             f"{PAGE}: less than cuDNN's at every length": max(over[HOPPER] + whole) < 1,

@@ -108,7 +108,6 @@ def ways(results):
         (way, *cell): taken[way, *cell] / taken[STEPS, *cell] for way in WAYS for cell in cells
     }
     near = [way for way in WAYS[1:] if max(added[way, *cell] for cell in cells) < 1.05]
-    few = max(added[way, short, mask] for way in (FEWER, TICKETS) for mask in (True, False))
     by_length = sorted(cells, key=lambda cell: taken[STEPS, *cell] / cell[0])  # as of a message
     channels = rows[0]["channels"]
     return Figure(
@@ -123,7 +122,8 @@ def ways(results):
         numbers={
             "n": N,
             "short": short,
-            "few": ratio(few),
+            "fewer": ratio(added[FEWER, short, True]),
+            "tickets": ratio(added[TICKETS, short, True]),
             "copies": change(added[COPIES, short, True]),
             "nccl": change(added[NCCL, short, True]),
             "copies_long": change(max(added[COPIES, N, mask] for mask in (True, False))),
@@ -197,6 +197,7 @@ def training(results):
     return Figure(
         finding=f"Forward and backward together run at {reached['full']} of the ideal speed-up "
         f"without a mask, and {reached['causal']} with a causal one.",
+        numbers=reached,
         caption=f"Forward and backward at N {listed(map(count, values(rows, 'N')))}, B 1, "
         "16 heads, D 128, bfloat16. The ideal is the faster of hopper_backward and cuDNN on one "
         "GPU, divided by the number of GPUs.",
@@ -298,8 +299,8 @@ def simulator(results):
     names = ("ranks", "N", "causal", "link", "rate")
     slow = bandwidth(min(values(rows, "link")))  # the widget shows a table of these at first
     return Figure(
-        finding="Whether a ring is efficient depends on how many rows each GPU has: with long "
-        "enough shards, even a slow link is hidden.",
+        finding="In the model, whether a ring is efficient depends on how many rows each GPU has: "
+        "with long enough shards, even a slow link is hidden.",
         caption="The line is a model: B 1, 16 heads, D 128, 16 bits, forward; each step takes as "
         "long as the longer of its products and its message. The table has a causal mask. Dots "
         "are measured calls, filled where they have as many rows as the line.",

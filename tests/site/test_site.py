@@ -530,6 +530,19 @@ def test_every_result_on_disk_is_valid_and_belongs_to_a_room():
 # What a post consists of.
 
 
+def disturbed(row):
+    """Whether a time of the GPU alone spreads as it does when something else uses the GPU."""
+    waits = row.get("clock") == "host" or row.get("regime", "queued") != "queued"
+    return not waits and row.get("ms_p80", 0) > 2 * row.get("ms_p20", 0)
+
+
+def test_no_stored_time_of_a_gpu_was_disturbed():
+    results = [r for r in store.scan(ROOT / "docs/data") if r.place == "gpu"]
+    rows = some([(r.post, r.result, x) for r in results for x in r.rows if "ms_p80" in x])
+    assert not [(post, result) for post, result, row in rows if disturbed(row)]
+    assert disturbed({"ms_p20": 2.9, "ms_p50": 5.6, "ms_p80": 7.4}), "the check can fail"
+
+
 @pytest.mark.parametrize("post", [*POSTS, *(page.stem for page in parts())])
 def test_a_post_has_date_description_and_tags(post):
     found = front_matter(f"docs/posts/{post}.md")

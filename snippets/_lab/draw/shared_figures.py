@@ -71,5 +71,9 @@ def host(results: Sequence[Result], names: Sequence[str]) -> Figure:
         plot=charts.bars(
             results, [*whole, *each], OF_THE_HOST, charts.views("D {}", "D", values(rows, "D"))
         ),
-        numbers={"kept": between(kept, host_time), "asked": between(asked, host_time)},
+        numbers={
+            "busy": busy,
+            "kept": between(kept, host_time),
+            "asked": between(asked, host_time),
+        },
     )

@@ -93,9 +93,7 @@ def terms(markdown: str) -> list[dict[str, Any]]:
     for entry in glossary.definitions(markdown):
         place, title = f"{GLOSSARY}#{entry.id}", ", ".join(entry.terms)
         found.append({"location": place, "title": title, "page": "Glossary", "text": entry.text})
-        if entry.covered:
-            found[-1]["boost"] = 0.5  # a section says more
-        else:
+        if not entry.covered:
             nearest = posixpath.normpath(posixpath.join(GLOSSARY, "..", entry.links[0]))
             found[-1] |= {"page": "Not covered here", "nearest": nearest.replace(".md", "/")}
     return found

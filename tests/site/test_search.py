@@ -65,7 +65,7 @@ def test_a_word_of_the_glossary_is_an_entry_and_may_name_what_comes_nearest(tmp_
     post, page, *entries = json.loads(index.read_text("utf-8"))
     assert (post["location"], post["boost"], page["location"]) == (places[2], 0.1, places[0])
     assert [[*entry.values()] for entry in entries] == [
-        ["reference/glossary/#scale", "scale", "Glossary", "The factor 1/√d.", 0.5],
+        ["reference/glossary/#scale", "scale", "Glossary", "The factor 1/√d."],
         [
             *("reference/glossary/#fp8", "fp8, int8", "Not covered here", "Numbers of 8 bits."),
             "reference/errors/#eight",

@@ -11,7 +11,7 @@ const MOST = 12; // results
 const OF_A_PAGE = 3;
 const LINE = 24; // words
 const FIRST_WINS = 0.2; // how much more a section counts at the series' beginning, where words are explained
-const NAMED = 1.5; // how much more one counts whose whole title is the question
+const NAMED = 1.8; // how much more one counts whose whole title is the question
 const IN_ORDER = 0.4; // how much more one counts that has the question's words in their order
 const MENTIONED = 0.5; // how much what is not covered counts if its title has no word of the question
 

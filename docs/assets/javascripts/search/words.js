@@ -47,7 +47,7 @@ const SAID = `
   sass: instructions, sdpa: scaled_dot_product_attention, seqlen: length, sfu: exponentials, sm: multiprocessor,
   smem: shared, softcap: cap, speedup: faster, sqrt: root, sram: shared, stall: waits, swa: window,
   tflops: flops clock, throttling: power, throughput: bandwidth, underutilized: idle, unsupported: refused,
-  utilization: occupancy idle, vram: memory, wgmma: warpgroup`;
+  utilization: occupancy idle, variable: varlen packed, vram: memory, wgmma: warpgroup, wrapper: op`;
 const ALSO = new Map(SAID.split(",").map((entry) => entry.trim().split(/:? /).map(stem)).map(([word, ...said]) => [word, said]));
 
 /* The words of a question that count, unless none does. */

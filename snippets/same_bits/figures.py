@@ -203,6 +203,7 @@ FORMS = {
 def training(results):
     rows = results[0].rows
     beside = Comparison(rows, OURS, by=("D", "N"))
+    split = beside[f"{OURS}:as decoding"].values()
     flash, one_chunk, sums, hopper, cudnn = (
         [1 / x for x in beside[name].values()]
         for name in (FLASH, f"{OURS}:one chunk", f"{OURS}:tl.sum", HOPPER, "torch:cudnn")
@@ -227,6 +228,7 @@ def training(results):
         numbers={
             "merging": between(one_chunk, ratio),
             "sums": between(sums, ratio),
+            "split": between(split, ratio),
             "hopper": between(hopper, ratio),
             "cudnn": between(cudnn, ratio),
         },

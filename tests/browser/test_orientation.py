@@ -94,16 +94,15 @@ def test_every_page_leads_to_the_tabs_and_back_to_where_a_reader_stopped(open_pa
     tabs = page.locator(".md-tabs__link:visible")
     names = ["Learn", "Your kernel", "Playground", "Results", "Tools", "Reference"]
     assert tabs.all_inner_texts() == names
+    # An instant navigation shows the page before until the next has come: wait for what is new.
     tabs.first.click()
+    page.locator("article h2#posts").wait_for()
     page.locator(f"main a[href$='{POST}']").last.click()
-    heading = page.locator("article h2[id]").nth(2).get_attribute("id")
-    address = f"{site}{POST}#{heading}"
-    # The page that has come may yet be moved to its top: scroll until the place is kept.
-    kept = """([id, address]) => {
-      document.getElementById(id)?.scrollIntoView();
-      return address.endsWith(localStorage['attention-measured.stopped'] ?? '?');
-    }"""
-    page.wait_for_function(kept, arg=[heading, address])
+    heading = page.locator("article:has(.am-here) h2[id]").nth(2)
+    heading.evaluate("heading => heading.scrollIntoView()")
+    address = f"{site}{POST}#{heading.get_attribute('id')}"
+    kept = "address => address.endsWith(localStorage['attention-measured.stopped'] ?? '?')"
+    page.wait_for_function(kept, arg=address)
     page.goto(site)
     page.get_by_text("10 FlashAttention", exact=True).locator("visible=true").click()
     page.wait_for_url(address)

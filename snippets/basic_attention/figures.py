@@ -84,7 +84,7 @@ def forward(results):
             f"{PAGE}: Far more": slower[compared.case("float32", 1024, 64)]
             <= 10
             < slower[compared.case("float16", 1024, 64)] / 4,
-            f"{PAGE}: so the time grows faster than the work": ms(4096) > 6 * ms(2048),
+            f"{PAGE}: The time grows faster than the work": ms(4096) > 6 * ms(2048),
             f"{PAGE}: the clock would follow the bytes. It doesn't.": ms(1024, 256) < 2 * ms(1024)
             and ms(1024, dtype="float16") > 0.75 * ms(1024),
         },

@@ -179,11 +179,10 @@ def scaling(results):
     at = {(r["name"], r["d"], r["scaled"]): r["median"] for r in drawn[0].rows}
 
     last = widths[-1]
-    left = {
-        d: at["gradient_norm_median", d, False] / at["gradient_norm_median", d, True]
-        for d in widths
-    }
-    mean = {d: at["gradient_norm", d, False] / at["gradient_norm", d, True] for d in widths}
+    mean, left = (
+        {d: at[name, d, False] / at[name, d, True] for d in widths}
+        for name in ("gradient_norm", "gradient_norm_median")
+    )
     ends = ("lowest", "highest")
     return Figure(
         finding="Without 1/√d, the softmax keeps "

@@ -101,7 +101,7 @@ def layer_time(results):
             "torch": time(large[TORCH]),
             "torch_times": ratio(large[WIDE] / large[TORCH]),
             "wide_small": units.host_time(small[WIDE]),
-            "drift": f"{units.host_time(min(drift))} to {units.host_time(max(drift))}",
+            "drift": between(drift, units.host_time),
         },
         claims={
             f"{PAGE}: and for most of that time the GPU does nothing": busy < small[LOOP] / 2

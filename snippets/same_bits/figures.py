@@ -160,7 +160,7 @@ def causes(results):
         for beside in ("ours", "its own")
     }
     others, breaks = ([c for c in changes if shown[beside][c]] for beside in shown)
-    breaks.remove(LAST_FIRST)  # which only one form can do
+    breaks = [c for c in breaks if c != LAST_FIRST]  # which only one form can do
 
     def fair(result):
         return (r for r in result.rows if (r["change"], r["beside"]) != (LAST_FIRST, "its own"))

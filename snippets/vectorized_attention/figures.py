@@ -65,6 +65,9 @@ def forward(results):
     def told(name, at):
         return time(compared.ms(name, at))
 
+    def grows(N, more):
+        return ratio(compared.ms(OURS, (more, 64)) / compared.ms(OURS, (N, 64)))
+
     def faster(N, D):
         return ratio(basic[N, D])
 
@@ -89,7 +92,8 @@ def forward(results):
             "cases": len(basic),
             "edge": slower(*worst),
             "wins": faster(*wins),
-            **{name: _ratio_of(compared, *at) for name, at in GROWS.items()},
+            "first_grows": grows(256, 512),
+            "cliff_grows": grows(512, 1024),
             "loses": slower(*loses),
             "least": ratio(1 / min(sdpa.values())),
             "most": ratio(max(sdpa.values())),
@@ -113,16 +117,6 @@ def forward(results):
             f"{PAGE}: slower (N 1024, D 128)": min(sdpa, key=sdpa.get) == compared.case(1024, 128),
             f"{PAGE}: Every size compiles": last in compared.rows[BLOCKS],
         },
-    )
-
-
-# What doubling keys and queries costs: without a spill before it, and with much.
-GROWS = {"first_grows": (512, 256), "cliff_grows": (1024, 512)}
-
-
-def _ratio_of(compared, N, before):
-    return ratio(
-        compared.ms(OURS, compared.case(N, 64)) / compared.ms(OURS, compared.case(before, 64))
     )
 
 

@@ -208,8 +208,7 @@ def test_the_link_to_a_view_is_copied_and_leads_there_from_the_text(opened):
         "p => { p.innerHTML = '<a href=\"?map=code.1.2.3.column\">A view</a>'; }"
     )
     page.get_by_role("link", name="A view").click()
-    page.wait_for_function("() => document.querySelector('[value=code]').checked")
-    page.wait_for_function("() => location.search.includes('code')")
+    box.locator("[aria-label='layer 1, head 2'][aria-current=true]").wait_for()  # its data have come
     assert shown(box) == state(page) == ("code", 1, 2, 3, "column")
     assert page.evaluate("window.sameDocument")
     assert page.wrong == []

@@ -5,6 +5,7 @@ through a page: by touch, by keyboard, without a script, on paper, from a file.
 import io
 import re
 import zipfile
+from urllib.parse import urlsplit
 
 import pytest
 from playwright.sync_api import expect
@@ -60,6 +61,35 @@ def test_the_side_column_and_the_bar_follow_what_is_read(open_page, site):
     assert page.evaluate(CUT), "the check can fail"
     column.evaluate("column => { column.scrollTop = 3000; }")
     assert min(page.evaluate(COLUMN).values()) < 0, "the check can fail"
+    assert page.wrong == []
+
+
+def test_a_link_within_a_page_leaves_the_page_as_it_is(open_page, site):
+    page = open_page()
+    page.goto(f"{site}{POST}?seen=1")
+    page.wait_for_load_state("networkidle")  # the sitemap is there, which instant navigation needs
+    fetched = []
+    page.on("request", lambda request: fetched.append(request.url))
+    page.evaluate("window.sameDocument = document.querySelector('article h1')")
+    links = page.locator(".md-sidebar--primary .md-nav--secondary a[href*='#']")
+    top = "hash => Math.abs(document.querySelector(hash).getBoundingClientRect().top) < 200"
+    for number in (3, 4, 3):
+        hash_of = urlsplit(links.nth(number).get_attribute("href")).fragment
+        links.nth(number).click()
+        page.wait_for_function(top, arg=f"#{hash_of}")
+        assert page.url == f"{site}{POST}?seen=1#{hash_of}"
+    page.go_back()
+    page.go_back()
+    page.wait_for_function(top, arg=f"#{hash_of}")
+    page.wait_for_load_state("networkidle")
+    assert [url for url in fetched if urlsplit(url).path.endswith("/")] == []
+    assert page.evaluate("window.sameDocument.isConnected")
+    page.locator(".md-footer__link--next").click()
+    page.wait_for_function("() => !window.sameDocument.isConnected")
+    page.go_back()
+    page.wait_for_url(f"**/{POST}?seen=1#{hash_of}")
+    page.locator(f"[id='{hash_of}']").wait_for()
+    assert page.evaluate("Boolean(window.sameDocument)"), "the document was never loaded again"
     assert page.wrong == []
 
 

@@ -11,6 +11,7 @@ import "./moved.js";
 import "./orientation.js";
 import "./progress.js";
 import "./resume.js";
+import "./same_page.js";
 import "./scheme.js";
 import "./wide_tables.js";
 import "./widgets.js";

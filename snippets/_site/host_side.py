@@ -331,7 +331,7 @@ def main():
         q, k, v = (torch.randn(*x, D).half() for x in ((4, 200), (Hkv, 333), (Hkv, 333)))
     options = {
         "scale": 0.1,
-        "window": (100, 30),
+        "window": (600 if decode else 100, 30),
         "softcap": 2.0,
         "sinks": torch.randn(4, requires_grad=backward),
         "bias": torch.randn(1, 4, 200, 333).half(),
@@ -339,14 +339,15 @@ def main():
         "cu_seqlens_k": torch.tensor([0, 150, 333]).int(),
         "cache_seqlens": torch.tensor([1190, 77]).int(),
         "page_table": torch.randperm(150).int().view(2, 75),
-        "k_scale": torch.full((Hkv,), 0.5),
-        "v_scale": torch.full((Hkv,), 0.5),
+        "k_scale": 2.0 ** -torch.arange(Hkv),
+        "v_scale": 2.0 ** torch.arange(Hkv),
     }
     if decode:
         k_cache, v_cache = k, v
     if float8:
-        k_cache, v_cache = ((x * 2).to(torch.float8_e4m3fn) for x in (k, v))
-        k, v = (x.half() / 2 for x in (k_cache, v_cache))
+        k_cache, v_cache = (x.to(torch.float8_e4m3fn) for x in (k, v))
+        k = k_cache.half() * options["k_scale"][:, None, None]
+        v = v_cache.half() * options["v_scale"][:, None, None]
     if paged:
         order = options["page_table"].flatten().argsort().tolist()  # page → its place
         k_cache, v_cache = (
@@ -386,7 +387,7 @@ def main():
             behind = torch.arange(-q.shape[1], 0)[:, None] - torch.arange(-k.shape[1], 0)
             scores = scores.masked_fill(behind < (0 if causal or decode else -30), float("-inf"))
         if window is not None:
-            scores = scores.masked_fill(behind > 100, float("-inf"))
+            scores = scores.masked_fill(behind > options["window"][0], float("-inf"))
         if sinks is not None:
             sink = options["sinks"].to(q.dtype)[:, None, None].expand(4, q.shape[1], 1)
             scores = torch.cat([scores, sink], -1)

@@ -20,7 +20,7 @@ import textwrap
 from collections import namedtuple
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -63,24 +63,30 @@ USES = (
 EXCLUDED = (("packed", "bias"), ("packed", "contiguous"), ("bias", "backward"), ("float8", "sm_80"))
 
 
+# Tick → what the page calls it, what comments call it.
+FEATURES = {
+    "causal": ("causal", "causal"),  # no query sees a later key
+    "window": ("sliding window", "window windows"),  # so many keys on each side
+    "sinks": ("sinks", "sink sinks"),  # a learned score a head, without a value
+    "packed": ("packed sequences", "packed Packed packing"),  # of several lengths, in one tensor
+    "softcap": ("soft cap", "softcap cap"),  # of scores
+    "bias": ("bias", "bias"),  # added to scores
+    "grouped": ("grouped heads", "groups"),  # heads of queries share heads of keys
+    "lse": ("log-sum-exp", ""),  # that of each row is returned, too
+    "contiguous": ("contiguous tensors only", ""),
+    "backward": ("backward", ""),  # autograd can go through it
+    "decode": ("decoding", ""),  # few new tokens over a cache, each after all keys that it sees
+    "paged": ("paged cache", "page pages paged page_table"),
+    "float8": ("float8 cache", "float8 float8_e4m3fn"),  # float8_e4m3fn, with scales
+    "same_bits": ("same bits in every batch", "batch-invariant"),
+}
+
+
 @dataclass(frozen=True)
 class Ticks:
-    """What somebody needs."""
+    """What somebody needs. Each feature is an attribute, too: whether it is ticked."""
 
-    causal: bool = False  # no query sees a later key
-    window: bool = False  # a query sees only so many keys on each side
-    sinks: bool = False  # a learned score a head, without a value
-    packed: bool = False  # sequences of several lengths in one tensor
-    softcap: bool = False  # of scores
-    bias: bool = False  # added to scores
-    grouped: bool = False  # heads of queries share heads of keys
-    lse: bool = False  # the logsumexp of each row is returned, too
-    contiguous: bool = False  # all tensors are
-    backward: bool = False  # autograd can go through it
-    decode: bool = False  # a few new tokens over a cache, each after all keys that it sees
-    paged: bool = False  # the cache lies in pages
-    float8: bool = False  # the cache is in float8_e4m3fn, with scales
-    same_bits: bool = False  # in every batch
+    on: tuple[str, ...] = ()  # in the order of FEATURES
     D: int = 128
     gpu: str = "sm_90"
 
@@ -93,12 +99,12 @@ class Ticks:
             raise UnknownName(f"{', '.join(sorted(other))}: {with_it} decode only")
         if self.D % 8 or not 16 <= self.D <= 256 or self.gpu not in GPUS:
             known = f"D 16 to 256 in steps of 8; GPU {', '.join(GPUS)}"
-            raise UnknownName(f"D {self.D} on {self.gpu}; allowed: {known}")
+            raise UnknownName(f"D {self.D}, GPU {self.gpu!r}; allowed: {known}")
 
-    @property
-    def on(self) -> list[str]:
-        """The features that are ticked."""
-        return [x.name for x in fields(self) if getattr(self, x.name) is True]
+    def __getattr__(self, name: str) -> bool:
+        if name not in FEATURES:
+            raise AttributeError(name)
+        return name in self.on
 
     @property
     def name(self) -> str:
@@ -106,22 +112,6 @@ class Ticks:
         return "_".join([*(self.on or ["plain"]), f"d{self.D}", self.gpu])
 
 
-# Tick → what the page calls it, what comments call it.
-FEATURES = {
-    "causal": ("causal", "causal"),
-    "window": ("sliding window", "window windows"),
-    "sinks": ("sinks", "sink sinks"),
-    "packed": ("packed sequences", "packed Packed packing"),
-    "softcap": ("soft cap", "softcap cap"),
-    "bias": ("bias", "bias"),
-    "grouped": ("grouped heads", "groups"),
-    "lse": ("log-sum-exp", ""),
-    "contiguous": ("contiguous tensors only", ""),
-    "backward": ("backward", ""),
-    "paged": ("paged cache", "page pages paged page_table"),
-    "float8": ("float8 cache", "float8 float8_e4m3fn"),
-    "same_bits": ("same bits in every batch", "batch-invariant"),
-}
 PLACE = "<!-- popular kernels -->"
 # What people ask for, by its name.
 POPULAR = {
@@ -149,9 +139,10 @@ def cover(decode: bool) -> Iterator[Ticks]:
     values: dict[str, Sequence[Any]] = {name: (False, True) for name in USES[decode]}
     values |= {"D": WIDTHS, "gpu": tuple(GPUS)}
     every = []
-    for chosen in itertools.product(*values.values()):
+    for *chosen, D, gpu in itertools.product(*values.values()):
+        named = {*itertools.compress(values, chosen), *["decode"] * decode}
         with contextlib.suppress(UnknownName):
-            every.append(Ticks(decode=decode, **dict(zip(values, chosen, strict=True))))
+            every.append(Ticks(tuple(x for x in FEATURES if x in named), D, gpu))
     some = random.Random(0).sample(every, min(500, len(every)))
     pairs = {x: {*itertools.combinations([(y, getattr(x, y)) for y in values], 2)} for x in some}
     missing = set().union(*pairs.values())
@@ -178,7 +169,7 @@ def published() -> dict[str, Ticks]:
         for x in popular().values()
         for gpu in ("sm_90", "sm_89" if x.float8 else "sm_80")
     ]
-    first = [Ticks(True, grouped=True, D=D, gpu=gpu) for D in WIDTHS for gpu in GPUS]
+    first = [Ticks(("causal", "grouped"), D, gpu) for D in WIDTHS for gpu in GPUS]
     return {x.name: x for x in [*files, *first, *cover(False), *cover(True)]}
 
 
@@ -194,7 +185,7 @@ def choice(ticks: Ticks, source: str) -> Choice:
         "page_table": ticks.paged, "page": ticks.paged,
         "k_scale": ticks.float8, "v_scale": ticks.float8,
     }  # fmt: skip
-    known: dict[str, object] = {x: x in ticks.on for x in (*FEATURES, "decode") if x != "lse"}
+    known: dict[str, object] = {x: x in ticks.on for x in FEATURES if x != "lse"}
     known |= {name: SOME if there else None for name, there in options.items()}
     known |= {"max_seqlen": None} if not ticks.decode else {}
     known |= {
@@ -469,16 +460,13 @@ def _filled(found: re.Match[str]) -> str:
 
 def asked(words: Sequence[str]) -> Ticks:
     """The ticks that a command names: CAUSAL or CAUSAL=1, D=128, GPU=sm_80."""
-    given: dict[str, Any] = {}
-    for word in words:
-        name, _, value = word.lower().partition("=")
-        read = int(value) if value.isdigit() and name == "d" else value
-        given["D" if name == "d" else name] = {"": True, "1": True, "0": False}.get(value, read)
-    kinds = {x.name: x.type for x in fields(Ticks)}
-    if wrong := [x for x, value in given.items() if type(value).__name__ != kinds.get(x)]:
-        known = f"{'=1, '.join(FEATURES)}=1, decode=1, D=128, GPU=sm_90"
+    given = {name: value for name, _, value in (x.lower().partition("=") for x in words)}
+    D, gpu = given.pop("d", "128"), given.pop("gpu", "sm_90")
+    wrong = [x for x, value in given.items() if x not in FEATURES or value not in ("", "0", "1")]
+    if wrong := [*wrong, *["D"] * (not D.isdigit())]:
+        known = f"{'=1, '.join(FEATURES)}=1, D=128, GPU=sm_90"
         raise UnknownName(f"{', '.join(wrong)}; allowed: {known}")
-    return Ticks(**given)
+    return Ticks(tuple(x for x in FEATURES if given.get(x, "0") != "0"), int(D), gpu)
 
 
 def code_lines(text: str) -> int:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from multiprocessing.connection import Connection
+from unittest import mock
 
 import pytest
 import torch
@@ -36,7 +37,7 @@ else:  # as a rule what is popular, on one generation
 
 
 class FoundError(Exception):
-    """Carries Triton's IR out of its compiler."""
+    """Carries out what was looked for, Triton's IR out of its compiler."""
 
 
 def serve(connection: Connection) -> None:
@@ -95,34 +96,16 @@ def same_program(ir):
     return re.sub(r"(%\w+)((?::\d+)? = )?", named, text)
 
 
-def call(ticks):
-    """Tensors and options for the full kernel, and those that the file takes."""
-    torch.manual_seed(0)
-    H = 4 if ticks.decode else 2
-    Hkv = H // 2 if ticks.grouped else H
-    rows, keys = ((1, 2, 100), (1, Hkv, 150)) if not ticks.decode else ((2, 4, 3), (2, Hkv, 1104))
-    if ticks.paged:  # 69 of them at most a sequence
-        keys = 138, Hkv, 16
-    q, k, v = (torch.randn(*x, ticks.D).half() for x in (rows, keys, keys))
-    if ticks.packed:
-        q, k, v = (x[0].transpose(0, 1) for x in (q, k, v))
-    if ticks.float8:
-        k, v = (x.to(torch.float8_e4m3fn) for x in (k, v))
-    options = {
-        "window": (ticks.window, (600, 0) if ticks.decode else (60, 20)),
-        "sinks": (ticks.sinks, torch.randn(H)),
-        "softcap": (ticks.softcap, 3.0),
-        "bias": (ticks.bias, torch.randn(1, 2, 100, 150).half()),
-        "cu_seqlens_q": (ticks.packed, torch.tensor([0, 33, 100]).int()),
-        "cu_seqlens_k": (ticks.packed, torch.tensor([0, 80, 150]).int()),
-        "cache_seqlens": (ticks.decode, torch.tensor([1100, 30]).int()),
-        "page_table": (ticks.paged, torch.randperm(138).int().view(2, 69)),
-        "k_scale": (ticks.float8, torch.rand(Hkv)),
-        "v_scale": (ticks.float8, torch.rand(Hkv)),
-    }
-    options = {name: x for name, (there, x) in options.items() if there}
+def call(ticks, folded):
+    """Tensors and options with which a file checks itself, and the options for the full kernel."""
+    recorder = mock.patch.object(folded, "attention", side_effect=FoundError)
+    with recorder as asked, pytest.raises(FoundError):
+        folded.main()
+    own = asked.call_args.kwargs
     same = {"batch_invariant": ticks.same_bits} if ticks.decode else {"causal": ticks.causal}
-    return (q, k, v), options, options | same | {"return_lse": ticks.lse}
+    batch = () if ticks.packed or ticks.decode else (None,)
+    tensors = [x.detach()[batch] for x in asked.call_args.args]
+    return tensors, own, own | same | {"return_lse": ticks.lse}
 
 
 def launchers(ticks, folder, monkeypatch):
@@ -147,7 +130,7 @@ def test_a_file_is_the_full_kernel(name, compiling, monkeypatch, tmp_path, capsy
     ticks = FILES[name]
     folded, full = launchers(ticks, tmp_path, monkeypatch)
     file = folded.attention
-    tensors, own, all_of = call(ticks)
+    tensors, own, all_of = call(ticks, folded)
     if ticks.backward:
         file, full = trained(file), trained(full)
 
@@ -199,10 +182,9 @@ def compiler(request):
 @pytest.mark.parametrize("name", FILES)
 def test_triton_compiles_a_file(name, compiler, tmp_path, monkeypatch):
     ticks = FILES[name]
-    launcher = launchers(ticks, tmp_path, monkeypatch)[0].attention
-    tensors, own, _ = call(ticks)
-    if ticks.backward:
-        launcher = trained(launcher)
+    folded, _ = launchers(ticks, tmp_path, monkeypatch)
+    tensors, own, _ = call(ticks, folded)
+    launcher = trained(folded.attention) if ticks.backward else folded.attention
     found = compiler.resources(launcher, tensors, own, target=ticks.gpu)
     assert len(found) == (3 if ticks.backward else 2 if ticks.decode else 1)
     assert not [row for row in found if row.error]
@@ -245,7 +227,7 @@ WRONG_OPTIONS = {
 def test_a_file_refuses_what_the_full_kernel_refuses(name, tmp_path, monkeypatch):
     ticks = FILES[name]
     folded, full = launchers(ticks, tmp_path, monkeypatch)
-    ours, (tensors, own, all_of) = folded.attention, call(ticks)
+    ours, (tensors, own, all_of) = folded.attention, call(ticks, folded)
     wrong = {of: (change(*tensors), {}) for of, change in WRONG.items()}
     takes = own.keys() | {"scale"} | ({"max_seqlen"} if ticks.decode else set())
     if ticks.decode:  # any strides
@@ -354,7 +336,7 @@ def test_what_is_popular_was_timed():
 
 
 def test_the_shortest_file_is_short_and_in_colors():
-    text = your_kernel.made(your_kernel.Ticks(causal=True, contiguous=True))
+    text = your_kernel.made(your_kernel.Ticks(("causal", "contiguous")))
     assert your_kernel.code_lines(text) <= 150
     pieces = listings.colored(text)
     assert "".join(piece for _, piece in pieces) == text

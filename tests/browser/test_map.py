@@ -208,9 +208,8 @@ def test_the_link_to_a_view_is_copied_and_leads_there_from_the_text(opened):
         "p => { p.innerHTML = '<a href=\"?map=code.1.2.3.column\">A view</a>'; }"
     )
     page.get_by_role("link", name="A view").click()
-    box.locator(
-        "[aria-label='layer 1, head 2'][aria-current=true]"
-    ).wait_for()  # its data are there
+    there = "[aria-label='layer 1, head 2'][aria-current=true]"  # when its data have come
+    box.locator(there).wait_for()
     assert shown(box) == state(page) == ("code", 1, 2, 3, "column")
     assert page.evaluate("window.sameDocument")
     assert page.wrong == []

@@ -25,6 +25,8 @@ CHARSET = '<meta charset="utf-8">'
 FACE = re.compile(r"@font-face[^{}]*\{[^{}]*\burl\([^{}]*\}")
 RULE = re.compile(r"(?P<selectors>[^{}@;]+)\{[^{}]*\}")
 CLASS = re.compile(r"\.(-?[A-Za-z_][\w-]*)")
+STATED = re.compile(r'\b(dir|data-md-color-(?:primary|accent))="?(\w[\w-]*)')
+PROPERTY = re.compile(r'(?<=[{;])(--[\w-]+):(?:"[^"]*"|[^;{}"])*;?')
 # The theme's rules for a table without a class: its script would take such a table out of the page
 # and put it back in a box, which tables.py has done before.
 UNBOXED, BOXED = "table:not([class])", "table.am-table"
@@ -45,9 +47,12 @@ def pack(site: Path, own: Sequence[str], served: bool = False) -> None:
         *site.glob("assets/javascripts/bundle.*.js"),
         *(site / address).parents[1].rglob("*.js"),
     ]
+    read = "".join([*pages.values(), *(path.read_text("utf-8") for path in code)])
     named = {name for page in pages.values() for name in _classes(page)}
-    named |= set(re.findall(r"[\w-]+", "".join(path.read_text("utf-8") for path in code)))
-    style = _used(theme, named) + FACE.sub("", common)
+    named |= {word for path in code for word in re.findall(r"[\w-]+", path.read_text("utf-8"))}
+    theme = _used(theme, named, {*STATED.findall(read)})
+    read += common + "".join(widgets.values())
+    style = _read(theme, {*re.findall(r"--[\w-]+", read)}) + FACE.sub("", common)
     policy = policy_for(pages.values(), served)
     for path, page in pages.items():
         link = STYLESHEET.search(page)
@@ -75,18 +80,47 @@ def _classes(page: str) -> Iterable[str]:
     return (name for names in re.findall(r'\bclass="([^"]*)"', page) for name in names.split())
 
 
-def _used(style: str, named: set[str]) -> str:
-    """The theme's rules without those of which each selector asks for a class that nothing has.
+def _used(style: str, named: set[str], stated: set[tuple[str, str]]) -> str:
+    """The theme's rules without selectors that ask for a class, direction or color nothing has.
 
     Half of that style is for parts that this site has nowhere, and every page carries it.
     """
 
     def kept(rule: re.Match[str]) -> str:
-        # A comma inside parentheses parts a selector too: then more is kept than could match.
-        selectors = rule["selectors"].split(",")
-        return rule[0] if any({*CLASS.findall(s)} <= named for s in selectors) else ""
+        alive = [
+            selector
+            for selector in _selectors(rule["selectors"])
+            # A comma in parentheses parts a selector too: then more is kept than could match.
+            if any({*CLASS.findall(s)} <= named for s in selector.split(","))
+            and {*STATED.findall(selector)} <= stated
+        ]
+        return rule[0].replace(rule["selectors"], ",".join(alive), 1) if alive else ""
 
     return RULE.sub(kept, style)
+
+
+def _selectors(listed: str) -> list[str]:
+    parts: list[str] = []
+    for piece in listed.split(","):
+        if parts and parts[-1].count("(") > parts[-1].count(")"):
+            parts[-1] += f",{piece}"
+        else:
+            parts.append(piece)
+    return parts
+
+
+def _read(style: str, elsewhere: set[str]) -> str:
+    """The theme's style without custom properties that nothing reads, icons above all."""
+    before, read = "", elsewhere
+
+    def kept(found: re.Match[str]) -> str:
+        return found[0] if found[1] in read else ""
+
+    while before != style:
+        before = style
+        read = elsewhere | {*re.findall(r"var\((--[\w-]+)", style)}
+        style = PROPERTY.sub(kept, style)
+    return re.sub(r"(?<=\})[^{}@]+\{\}", "", style)
 
 
 def policy_for(pages: Iterable[str], served: bool = False) -> str:

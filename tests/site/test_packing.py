@@ -7,7 +7,9 @@ import pytest
 from snippets._lab.rooms import ROOT
 from snippets._site import packing, scripts
 
-HEAD = '<!doctype html>\n<html lang="en"><head>\n<meta charset="utf-8">\n<title>t</title>\n'
+HEAD = (
+    '<!doctype html>\n<html lang="en" dir="ltr"><head>\n<meta charset="utf-8">\n<title>t</title>\n'
+)
 SCRIPTS = (
     '<script src="assets/javascripts/bundle.1a2b.min.js"></script>\n'
     '<script src="assets/javascripts/site/index.js" type="module"></script>\n'
@@ -21,6 +23,8 @@ FILES = {
     "assets/stylesheets/main.1a.min.css": (
         ".kept{margin:0}.gone{top:0}.state-on,.gone>p{top:0}@media print{.gone{top:0}p{top:0}}"
         ".md-typeset table:not([class]){top:0}"
+        '[dir=ltr] p,[dir=rtl] p{top:0}:root{--icon:url("data:a;b{}")}:is(.gone,p) b,.gone{top:0}'
+        ":root{--one:var(--two);--two:1;--tint:2}.kept{color:var(--tint)}"
     ),
     "assets/own.css": (
         '/* why */\n@font-face { src: url("../fonts/a.woff2"); }\n.gone { color: red }\n'
@@ -85,10 +89,11 @@ def test_a_page_asks_for_two_scripts_and_no_style(folder):
         assert (folder / own.removeprefix(up)).is_file()
 
 
-def test_a_rule_of_the_theme_that_nothing_can_match_is_left_out_and_ours_stay(folder):
+def test_what_the_theme_says_of_nothing_here_is_left_out_and_ours_stays(folder):
     assert styles(folder / "index.html")[0] == (
-        ".kept{margin:0}.state-on,.gone>p{top:0}@media print{p{top:0}}"
-        ".md-typeset table.am-table{top:0}.gone{color:red}"
+        ".kept{margin:0}.state-on{top:0}@media print{p{top:0}}.md-typeset table.am-table{top:0}"
+        "[dir=ltr] p{top:0}:is(.gone,p) b{top:0}:root{--tint:2}.kept{color:var(--tint)}"
+        ".gone{color:red}"
     )
 
 

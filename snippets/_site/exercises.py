@@ -72,12 +72,12 @@ def ladder(markdown: str, snippets: Path, titles: dict[str, str]) -> str:
     cells: list[str] = []
     groups: list[str] = []
     for room in sorted(filter(of_room.get, of_room), key=place):
-        title = html.escape(titles[room])
+        title = html.escape(titles[room].lstrip("0123456789 "))  # here in another order
         boxes, own = [], []
         for name, exercise in of_room[room].items():
             number += 1
             identity = f"{room}:{name}"
-            said = html.escape(f"{number}. {exercise['title']} ({titles[room]})")
+            said = html.escape(f"{number}. {exercise['title']} ({title})")
             own.append(
                 f'<a class="am-rung" href="#rung-{room}-{name}" data-rung="{identity}" '
                 f'data-kind="{_kind(exercise)}" data-title="{said}" '
@@ -93,7 +93,7 @@ def ladder(markdown: str, snippets: Path, titles: dict[str, str]) -> str:
             "\n</details>\n",
         ]
     drawn = f'<ol class="am-rung-map" data-search-exclude>{"".join(cells)}</ol>'
-    tally = '<p class="am-tally" role="status"></p>'
+    tally = '<p class="am-tally" id="start" role="status"></p>'
     return LADDER.sub(lambda _: "\n".join([drawn, "", tally, "", *groups]), markdown)
 
 

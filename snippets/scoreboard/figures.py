@@ -130,8 +130,8 @@ def road(results):
                 "cuDNN, GPU full": full[CUDNN].values(),
                 "FA-3 and FA-4, GPU full": full.best().values(),
             },
-            "Right of 1 it is faster. A dot is a case: hollow if too close to call, gray with "
-            f"fewer than three runs. GPU full: {count(one['batch'] * one['N'])} tokens and "
+            "Right of 1: faster. Hollow: too close to call; gray: fewer than three runs. "
+            f"GPU full: {count(one['batch'] * one['N'])} tokens, "
             f"{one['heads'] * one['D']} columns, bfloat16.",
             table(stops),
         ),

@@ -20,7 +20,8 @@ const SCENE_STYLE = new URL("../widgets/scene.css", import.meta.url);
 const TEXTS = new URL("../../playground/", import.meta.url);
 const FIGURES = new URL("../../../figures/", import.meta.url);
 const PROBLEMS = new URL("../../../data/interpreter/", import.meta.url);
-const HELP = "Tab indents; Escape, then Tab, leaves the editor. An interpreter runs the kernel and counts its work; each load and store "
+const KEYS = "Tab indents; Escape, then Tab, leaves the editor. ";
+const HELP = "An interpreter runs the kernel and counts its work; each load and store "
   + "counts the 32-byte sectors that it touches, once. It does not measure time, and knows no races and no tensor-core rounding.";
 
 const styled = new Map(); // address -> {link, there: promise of its style}
@@ -378,7 +379,7 @@ function show(from, subject, text) {
     event.preventDefault();
     run();
   });
-  const help = make("p", { className: "am-play-help", textContent: HELP });
+  const help = make("p", { className: "am-play-help" }, make("span", { textContent: KEYS }), HELP);
   const task = from.closest(".am-exercise")?.querySelector(".am-task").cloneNode(true);
   const top = make("div", { className: "am-play-top" }, bar, task ?? "");
   const frame = button("Show the whole kernel", unfold, { className: "am-play-line", hidden: true });

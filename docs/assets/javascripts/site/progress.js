@@ -71,4 +71,8 @@ onPage(() => {
   const current = document.querySelector(".am-rung[aria-current]");
   if (current) document.getElementById(current.hash.slice(1)).closest("details").open = true;
   reveal(location.hash);
+  if (location.hash === "#start" && current) { // from the front page: with the next rung's editor open
+    reveal(current.hash);
+    document.getElementById(current.hash.slice(1)).querySelector(".am-edit").click();
+  }
 });

@@ -84,7 +84,7 @@ function build(box, data) {
     curl.textContent = `curl -O ${address}`;
     const which = exact ? "" : " the nearest";
     links.replaceChildren(
-      make("a", { className: "am-copy", href: address, textContent: `Copy${which}` }), " · ",
+      make("a", { className: "md-button md-button--primary am-copy", href: address, textContent: `Copy${which}` }), " · ",
       make("a", { href: address, download: `${file.name}.py`, textContent: `Download${which}` }), " · ",
       make("a", { href: location.href, textContent: "Link to this choice" }),
     );
@@ -127,7 +127,7 @@ function build(box, data) {
     offered,
     radios("Head dimension", "D", data.D.map((width) => [width, String(width)])),
     radios("GPU", "gpu", Object.entries(data.gpus)),
-    said, make("p", {}, "Make exactly this: ", command), links, make("div", { className: "highlight" }, frame),
+    said, links, make("p", {}, "Make exactly this: ", command), make("div", { className: "highlight" }, frame),
     make("p", {}, "Get it: ", curl),
     make("p", {}, "Cite it: ", make("q", { textContent: "Attention, Measured, your kernel" }), ", with its link."),
   );

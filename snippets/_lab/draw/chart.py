@@ -164,12 +164,15 @@ def _arranged(chart: Chart, phone: bool) -> "go.Figure":
         ],
     )
     top = max(over, EDGE)
+    head = foot if phone and down > 1 else 0  # below the last of many nobody would look for it
     figure.update_layout(
         template=None,
         height=top + inner + under + foot,
-        margin={"t": top, "r": right, "b": under + foot, "l": 0, "pad": 2},
+        margin={"t": top + head, "r": right, "b": under + foot - head, "l": 0, "pad": 2},
         showlegend=legend,
     )
+    if head:
+        figure.update_layout(legend={"y": 1, "yanchor": "top"})
     if chart.stacked:
         figure.update_layout(barmode="stack")
     listed: set[str] = set()

@@ -47,9 +47,10 @@ def pack(site: Path, own: Sequence[str], served: bool = False) -> None:
         *site.glob("assets/javascripts/bundle.*.js"),
         *(site / address).parents[1].rglob("*.js"),
     ]
-    read = "".join([*pages.values(), *(path.read_text("utf-8") for path in code)])
+    said = "".join(path.read_text("utf-8") for path in code)
+    read = said + "".join(pages.values())
     named = {name for page in pages.values() for name in _classes(page)}
-    named |= {word for path in code for word in re.findall(r"[\w-]+", path.read_text("utf-8"))}
+    named |= {*re.findall(r"[\w-]+", said)}
     theme = _used(theme, named, {*STATED.findall(read)})
     read += common + "".join(widgets.values())
     style = _read(theme, {*re.findall(r"--[\w-]+", read)}) + FACE.sub("", common)

@@ -69,10 +69,11 @@ addEventListener("hashchange", () => reveal(location.hash));
 onPage(() => {
   mark();
   const current = document.querySelector(".am-rung[aria-current]");
-  if (current) document.getElementById(current.hash.slice(1)).closest("details").open = true;
+  const rung = current && document.getElementById(current.hash.slice(1));
+  if (rung) rung.closest("details").open = true;
   reveal(location.hash);
-  if (location.hash === "#start" && current) { // from the front page: with the next rung's editor open
-    reveal(current.hash);
-    document.getElementById(current.hash.slice(1)).querySelector(".am-edit").click();
+  if (rung && location.hash === "#start") { // from the front page: with the next rung's editor open
+    rung.scrollIntoView();
+    rung.querySelector(".am-edit").click();
   }
 });

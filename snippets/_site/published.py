@@ -36,9 +36,9 @@ def add(files: Files, config: MkDocsConfig) -> None:
     for path in sorted(snippets.glob("[!_]*/*.py")):
         if path.name in NAMES:
             name, text = path.name, path.read_text("utf-8")
-        elif path.name == "wide.py":  # the pieces of another file that make this one
-            wide = load(path.parent.name, "wide")
-            name, text = wide.NAME, wide.source()
+        elif path.name in ("wide.py", "in_turn.py"):  # pieces of kernel.py, changed for another
+            of = load(path.parent.name, path.stem)
+            name, text = of.NAME, of.source()
         else:
             continue
         uri, text = f"snippets/{path.parent.name}/{name}", listings.without_markers(text)

@@ -25,6 +25,7 @@ from snippets._warps.launch import played
 from . import kernel, sass
 from .channel import rows as reached
 from .clocks import CLOCKED, REPEATS, TILES, recorded
+from .in_turn import IN_TURN, PAIRS
 from .kernel import VARIANTS, Variant, hopper_attention
 from .protocol import TURNS
 from .protocol import protocol_mutants as judged_mistakes
@@ -83,6 +84,37 @@ def wide(lab):
     for case in lab.each(dtype=["bfloat16"], causal=[False, True], D=[256], N=[1024, 4096, 16_384]):
         names = ["torch:cudnn", "flash_attention_3", "flash_attention_4"]
         yield from lab.time_attention(same_work(case), names, {OURS: launcher})
+
+
+FILE = "kernel_64.py"
+APART = {  # three consumers in turn, and what they have left out, one at a time
+    "three in turn": IN_TURN,
+    "in no order": [
+        *IN_TURN,
+        ("mbarrier.wait(turn, count & 1)", "pass"),
+        ("mbarrier.arrive(turn, count=1)", "pass"),
+    ],
+    "values awaited late": [*IN_TURN, ("V.CONSUMERS == 2", "V.CONSUMERS > 1")],
+    "weights not in pairs": [change for change in IN_TURN if change not in PAIRS],
+}
+
+
+@measured_on("gpu")
+def in_turn(lab):
+    """Heads of 64 columns, by the file for them, beside the best there is; its steps apart."""
+    launcher = variant(OURS, IN_TURN)
+    variants = launcher.__globals__["VARIANTS"][64]
+    apart = {n: _with_variant(variant(OURS, x), variants[1]) for n, x in APART.items()}
+    for dtype, causal, M, N in itertools.product(
+        kernel.DTYPES, (False, True), (1, 130, 400), (65, 257, 384)
+    ):
+        q, k, v = make_qkv(2, 4, M=M, N=N, D=64, dtype=dtype, device="cuda")
+        mask = causal_mask(M, N, device="cuda") if causal else None
+        for call in (_with_variant(launcher, variants[0]), *apart.values()):
+            assert_attention(call(q, k, v, causal=causal), q, k, v, mask=mask)
+    for case in lab.each(dtype=["bfloat16"], causal=[False, True], D=[64], N=[1024, 4096, 16_384]):
+        names = [OURS, "torch:cudnn", "flash_attention_3", "flash_attention_4"]
+        yield from lab.time_attention(same_work(case), names, {FILE: launcher} | apart)
 
 
 FA4 = "flash_attention_4"

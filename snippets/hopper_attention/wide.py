@@ -4,6 +4,8 @@ It is a file of its own because kernel.py, with a choice in it, would be another
 was timed through it, on one GPU and on two, would have to be timed again.
 """
 
+from collections.abc import Sequence
+
 from snippets._lab.judge.patch import replace
 from snippets._lab.rooms import source_file
 
@@ -108,9 +110,9 @@ CONFIGURATIONS = {"_variant": VARIANTS}  # what a test may choose instead: all o
 WIDE = [*PIECES, *CHOICE]
 
 
-def source() -> str:
-    """The text of the file for 256 columns. Raises MutantError for a piece that is not there."""
+def source(pieces: Sequence[tuple[str, str]] = WIDE) -> str:
+    """kernel.py with these pieces changed. Raises MutantError for one that is not there."""
     text = source_file("hopper_attention").read_text("utf-8")
-    for old, new in WIDE:
+    for old, new in pieces:
         text = replace(text, old, new)
     return text

@@ -53,7 +53,9 @@ PLAIN = Variant(CONSUMERS=2, STAGES=2)
 BASE = PLAIN._replace(OVERLAP=True)
 IN_TURN = variant("hopper_attention", protocol.TURNS)
 WIDE = variant("hopper_attention", wide.PIECES)
-LAUNCHERS = [hopper_attention, IN_TURN, variant("hopper_attention", [bench.KEYS_64]), WIDE]
+OF_64 = variant("hopper_attention", bench.APART["weights not in pairs"])  # assembly has no order
+KEYS_64 = variant("hopper_attention", [bench.KEYS_64])
+LAUNCHERS = [hopper_attention, IN_TURN, KEYS_64, WIDE, OF_64]
 
 
 # The two kernels.

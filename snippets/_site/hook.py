@@ -192,7 +192,7 @@ def on_page_context(
         context["reading"] = about.context(page, config, nav)
     except DataError as error:
         raise PluginError(f"{page.file.src_uri}: {error}") from error
-    page.content = front_menu.filled(page.content or "", about.posts(nav), page)
+    page.content = front_menu.filled(page.content or "", about.posts(nav), page, config.docs_dir)
     if notebooks.is_notebook(page):
         context["reading"]["card"] = notebooks.card_path(page)
     about.place_beside(page, nav)

@@ -52,7 +52,6 @@ HEADERLINK = re.compile(r'(<a class="headerlink" href="[^"]*" )title(?==)')
 
 # Long and of little use in a search: tables of numbers, tests' names, code that stands elsewhere.
 UNSEARCHED = (
-    '<div class="am-ladder"',
     '<div class="am-cards"',
     '<div class="am-coverage"',
     '<div class="am-backends"',

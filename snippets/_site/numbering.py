@@ -61,7 +61,7 @@ def moved(page: Page) -> dict[str, list[str]]:
         pages = _shown_on.get((room, name))
         target = f"/{pages[0]}#{itself}" if pages else f"/{_path(page.file)}#{room}-{name}"
         if itself not in named and (pages or _has_data(room, name)):
-            found[target] = [itself]
+            found[target] = [*found.get(target, ()), itself]
     return found
 
 

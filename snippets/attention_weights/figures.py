@@ -41,7 +41,7 @@ def attention_map(results):
     given = [weights[query][key] for r in first for weights in r["weights"]]
     asks, answers = _word(tokens[query]), _word(tokens[key])
     return Figure(
-        finding=f"In layer {layer} head {head}, {asks} gives {percent(weight)} to {answers}.",
+        finding=f"In layer {layer} head {head}, {asks} looks most at {answers}.",
         caption="A stronger color means more. `[CLS]` and `[SEP]` are tokens that the model adds "
         "around a sentence.",
         widget='<div class="am-map" data-widget="attention_map" '

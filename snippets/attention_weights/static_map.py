@@ -26,7 +26,7 @@ def light_map(tokens, weights, layer, head, chosen):
         '<div class="am-map-text"><p class="am-map-tabs"><span>–</span></p>'
         '<div class="am-map-tokens" role="group" aria-label="Tokens of the sentence">'
         f'{buttons}</div><p class="am-map-summary" aria-live="polite">'
-        f"{_summary(tokens, weights[chosen], layer, head, chosen)}</p></div>"
+        f"{_summary(tokens, weights[chosen], chosen)}</p></div>"
         f'<div class="am-map-heat" role="img" aria-label="Heatmap of layer {layer}, head {head}: a '
         'row for each token, a column for each token it attends to" '
         f'style="--am-map-tokens: {len(tokens)}"><div class="am-map-columns">{labels}</div>'
@@ -47,14 +47,13 @@ def _button(token, weight, pressed):
     )
 
 
-def _summary(tokens, line, layer, head, chosen):
+def _summary(tokens, line, chosen):
     names = [html.escape(name) for name in _names(tokens)]
     order = sorted(range(len(line)), key=lambda j: -line[j])
     top = ", ".join(f"{names[j]} {line[j]:.2f}" for j in order[:3])
     rest = sum(line[j] for j in order[3:])
     return (
-        f"In layer {layer}, head {head}, “{names[chosen]}” attends to {top}; the other "
-        f"{max(0, len(order) - 3)} share {rest:.2f}."
+        f"“{names[chosen]}” attends to {top}; the other {max(0, len(order) - 3)} share {rest:.2f}."
     )
 
 

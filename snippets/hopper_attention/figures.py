@@ -280,7 +280,9 @@ def rungs(results):
             ),
             f"{PAGE}: By the chart, at D 128": "overlap" in pays
             and max(of["overlap"], key=of["overlap"].get).D == 128,
-            f"{PAGE}: | consumers take turns (ping-pong) |": not (ahead["turns"] + behind["turns"]),
+            f"{PAGE}: | two consumers take turns (ping-pong) |": not (
+                ahead["turns"] + behind["turns"]
+            ),
             f"{PAGE}: | the sum is rescaled late |": (len(ahead["lazy"]), len(behind["lazy"]))
             == (1, 5)
             and [(at.D, at.causal, at.N) for at in ahead["lazy"]] == [(128, False, lengths[-1])],
@@ -466,6 +468,31 @@ def wide(results):
         finding=f"With heads of 256 columns it does {cudnn} of cuDNN's rate and {four} of "
         "FlashAttention-4's.",
         numbers={"cudnn": cudnn, "three": three, "four": four},
+    )
+
+
+def in_turn(results):
+    rows = results[0].rows
+    compared = Comparison(rows, "kernel_64.py", BEST, ("causal", "N"))
+    plain = [r for r in rows if not r["causal"]]
+    left_out = "in no order", "values awaited late", "weights not in pairs"
+    steps = Comparison(plain, "three in turn", left_out, ["N"])
+    whole = Comparison(plain, "kernel_64.py", [OURS], ["N"])[OURS]
+    order, late, pairs = (steps[name] for name in left_out)
+    three, four = (compared[name].between() for name in BEST)
+    gain = between(whole.values(), change)
+    return Figure(
+        finding=f"In turn, three consumers change the rate at D 64 without a mask by {gain}.",
+        numbers={"three": three, "four": four, "gain": gain}
+        | {
+            name: between(gains.values(), change)
+            for name, gains in (("order", order), ("late", late), ("pairs", pairs))
+        },
+        claims={
+            f"{PAGE}: At D 64 three consumers get further": all(
+                word == "ahead" for gains in (order, late, pairs) for word in gains.words
+            )
+        },
     )
 
 

@@ -236,33 +236,6 @@ def race(lab):
         yield case | {"launch": launches.rows[0]}
 
 
-@measured_on("interpreter")
-def ladder(lab):
-    """What the programs of each kernel load, recorded, for the same small head."""
-    from snippets._lab.probe.memory_trace import record
-
-    for case in lab.each(
-        implementation=[*KERNELS, LAST], dtype=["float16"], M=[32], N=[64], D=[64]
-    ):
-        if case["implementation"] == LAST:
-            yield case | {
-                "error": "Triton's interpreter has no Gluon, so its loads are not recorded"
-            }
-            continue
-        q, k, v = lab.qkv(case)
-        with record({"q": q, "k": k, "v": v}) as trace:
-            assert_attention(resolve(case["implementation"])(q, k, v), q, k, v)
-        loads = trace.total("load")
-        yield {
-            **case,
-            "launches": len(trace.launches),
-            "programs": sum(math.prod(launch.grid) for launch in trace.launches),
-            "loads": loads.instructions,
-            "bytes_loaded": loads.bytes,
-            "bytes_compulsory": sum(x.numel() * x.element_size() for x in (q, k, v)),
-        }
-
-
 def tf32(x):
     """x rounded to the ten bits of mantissa that tensor cores keep of a float32; as float64."""
     bits = x.float().view(torch.int32)

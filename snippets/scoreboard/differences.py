@@ -1,7 +1,6 @@
-"""The code of the kernels, and what changes from each to the next: read from the files, as HTML."""
+"""The code of the kernels, read from the files: its lines, and a line as HTML."""
 
 import ast
-import difflib
 import html
 import re
 from pathlib import Path
@@ -61,24 +60,6 @@ def lines_of_code(path: Path) -> int:
     return sum(not line.lstrip().startswith(("#", "def _")) for line in kernel_lines(path))
 
 
-def difference(before: list[str], after: list[str]) -> list[tuple[str, str]]:
-    """(sign, line) of a diff: "-" only before, "+" only after, " " in both, comment apart."""
-
-    def bare(line: str) -> str:
-        return line.strip() if line.lstrip().startswith("#") else line.split("  #")[0].strip()
-
-    matcher = difflib.SequenceMatcher(
-        None, [*map(bare, before)], [*map(bare, after)], autojunk=False
-    )
-    found: list[tuple[str, str]] = []
-    for kind, a, b, c, d in matcher.get_opcodes():
-        if kind == "equal":
-            found += [(" ", line) for line in after[c:d]]
-        else:
-            found += [("-", line) for line in before[a:b]] + [("+", line) for line in after[c:d]]
-    return found
-
-
 def colored(line: str) -> str:
     """A line of code as HTML, in the colors that code has on every page."""
     parts = []
@@ -86,35 +67,3 @@ def colored(line: str) -> str:
         css, text = STANDARD_TYPES[kind], html.escape(text)
         parts.append(f'<b class="{css}">{text}</b>' if css in COLORED else text)
     return "".join(parts)
-
-
-SIGNS = {"-": "removed", "+": "added", " ": "same"}
-
-
-def steps_html(paths: dict[str, Path], facts: dict[str, str]) -> str:
-    """All steps, one section each, in one line: Markdown leaves a line of HTML as it is."""
-    names = list(paths)
-    code = {name: kernel_lines(path) for name, path in paths.items()}
-    sections = []
-    for i, name in enumerate(names):
-        old = names[i - 1] if i else ""
-        rows = difference(code[old], code[name]) if i else [(" ", x) for x in code[name]]
-        kept = sum(sign == " " for sign, _ in rows)
-        title = f"{old} → {name}" if i else name
-        words = (
-            f"{sum(s == '-' for s, _ in rows)} lines removed, {sum(s == '+' for s, _ in rows)} "
-            f"added, {kept} unchanged. "
-            if i
-            else "The first kernel. "
-        )
-        body = "".join(
-            f'<span class="am-ladder-{SIGNS[sign]}"><i>{sign}</i> {colored(line) or " "}</span>'
-            for sign, line in rows
-        )
-        sections.append(
-            f'<section data-kernel="{name}"><h3>{title}</h3>'
-            f"<p>{words}{html.escape(facts[name])}</p>"
-            f'<pre class="highlight" tabindex="0" aria-label="Code of {title}">'
-            f"<code>{body}</code></pre></section>"
-        )
-    return f'<div class="am-ladder" data-widget="scoreboard">{"".join(sections)}</div>'

@@ -39,6 +39,7 @@ class Stop(NamedTuple):
 
 
 ONE_KEY, KEPT = "score = tl.sum(q * k", "scores = tl.where(slots == n"
+EACH_KEY, SUMMED = "for n in range(N)", "acc += weight * v"
 MULTIPLIED = "scores = tl.sum(q[:, :, None] * k"
 BY_CORES = ("s = tl.dot(q_tile, k_tile.T", "acc = tl.dot(rounded, v_tile")
 FILLED = ("_fill(k_desc", "_fill(v_desc")
@@ -47,7 +48,13 @@ STOPS = {
     "basic_attention": Stop(
         "A program takes one query and goes through the keys one at a time. It keeps the scores of "
         "its row on the chip.",
-        ("for n in range(N)", *(f"    {x}" for x in ("k = tl.load(k_row", ONE_KEY, KEPT))),
+        (
+            "q = tl.load(q_row",
+            EACH_KEY,
+            *(f"    {x}" for x in ("k = tl.load(k_row", ONE_KEY, KEPT)),
+            EACH_KEY,
+            f"    {SUMMED}",
+        ),
         (),
         ((6, 7),),
         (14, 15),
@@ -55,8 +62,8 @@ STOPS = {
     "composed_attention": Stop(
         "Two products on tensor cores with a softmax in between, each a kernel of its own. All "
         "scores go to memory and come back: a call needs up to {memory} besides its inputs.",
-        LAUNCHES,
-        (ONE_KEY, KEPT),
+        ("scores = q.new_empty(", *LAUNCHES),
+        (ONE_KEY, KEPT, SUMMED),
         ((4, 12),),
         (8, 16),
         stored=True,
@@ -71,7 +78,7 @@ STOPS = {
     ),
     "flash_attention": Stop(
         "The same loop with larger tiles, and both of its products on tensor cores.",
-        (*BY_CORES, "p = tl.exp2("),
+        (*BY_CORES, "p = tl.exp2(", "q = tl.make_tensor_descriptor("),
         (MULTIPLIED, "acc += tl.sum(weights * values", "p = tl.exp("),
         ((4, 10),),
         (8, 16),
@@ -294,44 +301,44 @@ def _each(drawn: Sequence[str]) -> str:
     )
 
 
-# The clock: one bar from zero, in which the last kernels cannot be seen, and one of powers of ten.
+# The clock: a bar of powers of ten, and one from zero, where the last kernels are a hairline.
 
-ACROSS, FROM_MS = 296, 0.01  # of a bar at the longest time; where the logarithmic one begins
+FROM_MS = 0.01  # where the bar of powers of ten begins
+
+
+def _percent(ms: float, longest: float) -> str:
+    return f"{100 * math.log(ms / FROM_MS) / math.log(longest / FROM_MS):.4g}%"
 
 
 def scales(rows: Sequence[Row], others: Sequence[Row]) -> str:
-    """The time of each stop as a bar, linear and logarithmic; the others are marks below."""
+    """Bars that are as long as the page's style says, with the time of each stop and the others."""
     longest = max(map(TIME, rows))
-
-    def linear(row: Row) -> float:
-        return float(ACROSS * TIME(row) / longest)
-
-    def logarithmic(row: Row) -> float:
-        return float(ACROSS * math.log(TIME(row) / FROM_MS) / math.log(longest / FROM_MS))
-
-    drawn = []
-    for y, said, across in ((18, "linear", linear), (66, "log, ms", logarithmic)):
-        drawn.append(words(2, y - 5, said, 12, color=MUTED, anchor="start"))
-        drawn.append(f'<rect x="2" y="{y}" width="{ACROSS}" height="16" rx="3" class="am-track"/>')
-        bars = [(2, y, max(1, across(row)), 16) for row in rows]
-        drawn.append(moved(bars, "am-bar", fill="var(--am-hue)"))
-        for row in rows:
-            color = identity(row["implementation"]).color
-            x = 2 + max(1, across(row))
-            drawn.append(line(f"M{x:.1f} {y + 18}v6", color, 2))
-    drawn.append(words(ACROSS + 2, 13, milliseconds(longest), 12, color=MUTED, anchor="end"))
-    for ms in (0.1, 1, 10, 100):
-        x = 2 + logarithmic({"ms_p50": ms})
-        drawn.append(line(f"M{x:.1f} 66v16", "var(--am-paper)"))
-        drawn.append(words(x, 61, f"{ms:g}", 12, color=MUTED))
-    for row in others:
-        x, look = 2 + logarithmic(row), identity(row["implementation"])
-        drawn.append(f'<path d="M{x:.1f} 84l4 5-4 5-4-5z" fill="{look.color}"/>')
-        drawn.append(words(x - 4, 108, f"{look.name}, {MS.text(row)}", 12, anchor="start"))
+    marks = [
+        f'<i style="left:{_percent(ms, longest)}">{ms:g}{" ms" * (ms == 100)}</i>'
+        for ms in (FROM_MS, 0.1, 1, 10, 100)
+    ]
+    told = []
+    for row in (*rows, *others):
+        look = identity(row["implementation"])
+        place = f'style="left:{_percent(TIME(row), longest)};--am-hue:{look.color}"'
+        told.append(f"{look.name}, {MS.text(row)}")
+        marks.append(f"<em {place}>{told[-1]}</em>" if row in others else f"<b {place}></b>")
     return (
-        f'<svg viewBox="0 0 {ACROSS + 4} 112" role="img" aria-label="The time of this kernel as a '
-        f'bar, linear and logarithmic.">{"".join(drawn)}</svg>'
+        '<div class="am-log" role="img" aria-label="Times, on a logarithmic scale: '
+        f'{"; ".join(told)}.">{"".join(marks)}</div>'
+        '<div class="am-linear">linear<i></i>'
+        f'<span data-part="share">{_share(rows[-1], rows)}</span></div>'
     )
+
+
+def _share(row: Row, rows: Sequence[Row]) -> str:
+    """What a bar from zero shows of the longest time."""
+    most = max(rows, key=TIME)
+    part = measured_ratio(TIME(most) / TIME(row)).removesuffix("×")
+    return ("" if row is most else f"1/{part} of ") + MS.text(most)
+
+
+ACROSS = 296  # pixels of a drawing
 
 
 def ratios(beside: Mapping[str, Iterable[Gain]]) -> str:
@@ -343,29 +350,29 @@ def ratios(beside: Mapping[str, Iterable[Gain]]) -> str:
     def across(gain: float) -> float:
         return 14 + (ACROSS - 24) * (gain - low) / (high - low)
 
-    foot = 12 + 40 * len(found)
-    drawn, told = [line(f"M{across(1):.1f} 2V{foot}", INK, 1.4)], []
-    for at, (said, gains) in enumerate(found):
-        y = 14 + 40 * at
+    drawings = []
+    for said, gains in found:
         verdict = _verdict(gains)
-        told.append(f"{said}: {verdict}")
-        drawn.append(f'<rect x="2" y="{y - 11}" width="{ACROSS}" height="15" class="am-paper"/>')
-        drawn.append(words(2, y, said, 12, anchor="start"))
-        drawn.append(words(ACROSS + 2, y, verdict, 12, 600, anchor="end"))
-        drawn.append(line(f"M2 {y + 14}H{ACROSS + 2}", "var(--am-rule)"))
+        drawn = [
+            words(2, 14, said, 13, anchor="start"),
+            words(ACROSS + 2, 14, verdict, 13, 600, anchor="end"),
+            line(f"M2 32H{ACROSS + 2}", "var(--am-rule)"),
+            line(f"M{across(1):.1f} 22v20", INK, 1.4),
+        ]
         for gain in gains:
             fill = FOUND.get(gain.word, "var(--am-paper)")
             edge = FOUND.get(gain.word, INK)
             drawn.append(
-                f'<circle cx="{across(gain):.1f}" cy="{y + 14}" r="4.5" '
+                f'<circle cx="{across(gain):.1f}" cy="32" r="4.5" '
                 f'style="fill:{fill};stroke:{edge}"/>'
             )
-    for tick in (0.9, 1.0, 1.1, 1.2):
-        drawn.append(words(across(tick), foot + 13, f"{decimals(tick, 1)}×", 12, color=MUTED))
-    return (
-        f'<svg viewBox="0 0 {ACROSS + 4} {foot + 17}" role="img" '
-        f'aria-label="{html.escape("; ".join(told))}.">{"".join(drawn)}</svg>'
-    )
+        for tick in (0.9, 1.0, 1.1, 1.2):
+            drawn.append(words(across(tick), 57, f"{decimals(tick, 1)}×", 13, color=MUTED))
+        drawings.append(
+            f'<svg viewBox="0 0 {ACROSS + 4} 62" role="img" '
+            f'aria-label="{html.escape(f"{said}: {verdict}")}.">{"".join(drawn)}</svg>'
+        )
+    return "".join(drawings)
 
 
 def _verdict(gains: Sequence[Gain]) -> str:
@@ -395,13 +402,14 @@ def player(
     labels, told = [], []
     for before, row in zip([None, *rows], rows, strict=False):
         name, now = row["implementation"], " am-now" * (row is rows[-1])
-        time, first = MS.text(row), rows[0]
+        time, first, most = MS.text(row), rows[0], max(map(TIME, rows))
+        style = f"--am-hue:{identity(name).color};--am-length:{_percent(TIME(row), most)};"
+        style += f"--am-part:{100 * TIME(row) / most:.3g}%"
         gain = measured_ratio(TIME(first) / TIME(row))
         said = f"{gain} as fast as {first['implementation']}" if before else "where we begin"
         labels.append(
-            f'<li class="{now.strip()}" data-post="{name}" data-said="{time}" '
-            f'data-gain="{said}" data-hue="{identity(name).color}" '
-            f'style="--am-hue:{identity(name).color}">'
+            f'<li class="{now.strip()}" data-post="{name}" data-said="{time}" data-gain="{said}" '
+            f'data-share="{_share(row, rows)}" style="{style}">'
             f"<b>{name.removesuffix('_attention')}</b> {time}</li>"
         )
         words_ = STOPS[name].told.format(memory=size(row["bytes_peak"]))
@@ -418,18 +426,17 @@ def player(
     last = rows[-1]
     return "\n".join(
         [
-            f'<div class="am-way" data-widget="road" style="--am-hue:'
-            f'{identity(names[-1]).color}" markdown>',
+            f'<div class="am-way" data-widget="road" style="{style}" markdown>',
             f'<ol class="am-stops">{"".join(labels)}</ol>',
             f'<div class="am-program">{drawing()}</div>',
+            f'<div class="am-clock"><p><b data-part="time">{MS.text(last)}</b> '
+            f'<span data-part="gain">{gain} as fast as {names[0]}</span></p>'
+            f"{scales(rows, others)}</div>",
             '<div class="am-told" markdown>',
             *told,
             "</div>",
-            f'<div class="am-clock"><p><b data-part="time">{MS.text(last)}</b> '
-            f'<span data-part="gain">{measured_ratio(TIME(rows[0]) / TIME(last))} as fast as '
-            f"{names[0]}</span></p>{scales(rows, others)}</div>",
-            f'<div class="am-beside"><p>{names[-1]}: times as fast as …</p>{ratios(beside)}'
-            f"<p>{note}</p></div>",
+            f'<div class="am-beside"><div><p><b>{names[-1]}: times as fast as …</b></p>'
+            f"<p>{note}</p></div>{ratios(beside)}</div>",
             '<div class="am-stops-table" markdown>',
             "",
             *summary,

@@ -4,6 +4,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 
 from snippets._lab.rooms import ROOT
+from snippets._site.browser import PHONE
 from tests.floors import perhaps
 
 pytestmark = pytest.mark.browser
@@ -63,4 +64,18 @@ def test_a_console_block_is_copied_without_prompt_and_answers(open_page, site):
     copied = page.evaluate("navigator.clipboard.readText()")
     assert block.locator("code").inner_text().startswith("$ make")
     assert copied.startswith("make diagnose")
+    assert page.wrong == []
+
+
+def test_a_phone_wraps_long_lines_and_copies_them_whole(open_page, site):
+    page = open_page(PHONE, has_touch=True, permissions=["clipboard-read", "clipboard-write"])
+    page.goto(site + "posts/flash_attention/", wait_until="networkidle")
+    block = page.locator(".language-python").first
+    block.scroll_into_view_if_needed()
+    code = block.locator("code")
+    assert code.evaluate("c => c.scrollWidth <= c.clientWidth && c.tabIndex < 0")
+    block.locator("button[data-clipboard-target]").first.click()
+    page.wait_for_timeout(200)
+    first = (ROOT / "snippets/flash_attention/first.py").read_text("utf-8")
+    assert page.evaluate("navigator.clipboard.readText()").strip() == first.strip()
     assert page.wrong == []

@@ -394,8 +394,8 @@ def test_the_title_follows_the_choice_and_a_head_is_seen_before_it_is_chosen(ope
     tokens_of(box).nth(2).click()
     _, layer, head, token, _ = shown(box)
     row = data_of(page, box)["weights"][layer][head][token]
-    percent = f"{round(100 * max(row))}\u00a0%"
-    title.filter(has_text=f"layer {layer} head {head}").filter(has_text=percent).wait_for()
+    most = data_of(page, box)["tokens"][row.index(max(row))]
+    title.filter(has_text=f"layer {layer} head {head}").filter(has_text=f"at {most}").wait_for()
     # As many lines as other words weigh something, at most four.
     paths = box.locator(".am-map-arcs path")
     paths.first.wait_for(state="attached")

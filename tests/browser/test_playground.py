@@ -410,11 +410,8 @@ def test_the_first_rung_shows_a_loop_and_its_task_stays_in_sight(panel, viewport
     lines = tab.locator(".am-play .cm-line")
     assert re.match(r" *for start in", lines.first.inner_text())
     assert lines.count() < 5
-    primary, quiet = (
-        tab.locator(at).evaluate("b => getComputedStyle(b).backgroundColor")
-        for at in (".am-play-run:visible", f"{first} .am-edit")
-    )
-    assert primary != quiet
+    assert tab.locator(".am-play-bar strong").inner_text() == "1. Add up a line"
+    assert not tab.locator(f"{first} .am-edit").is_visible(), "it is open"
     tab.mouse.wheel(0, 150)
     task = tab.locator(".am-play-top .am-task")
     assert task.is_visible() is (viewport is PHONE)
@@ -422,6 +419,15 @@ def test_the_first_rung_shows_a_loop_and_its_task_stays_in_sight(panel, viewport
         assert task.bounding_box()["y"] > 0
         scroller = tab.locator(".am-play .cm-scroller")
         assert scroller.evaluate("s => s.scrollWidth <= s.clientWidth"), "long lines are broken"
+    hint = tab.get_by_role("button", name="Hint")
+    said = tab.locator(".am-play-task")
+    for n in (1, 2, 3):
+        hint.click()
+        heading = said.locator("strong").last
+        assert heading.inner_text() == f"Hint {n} of 3"
+        assert heading.is_visible()
+        assert said.evaluate("box => box === document.activeElement")
+    assert not hint.is_visible(), "there are no more"
     tab.get_by_role("button", name="Show the whole kernel").click()
     assert lines.first.inner_text().startswith("@triton.jit")
     tab.get_by_role("button", name="Start over").click()
@@ -430,9 +436,10 @@ def test_the_first_rung_shows_a_loop_and_its_task_stays_in_sight(panel, viewport
     assert lines.count() == 4, "what is folded stays where a few lines are pasted"
     run(tab, RIGHT)
     tab.get_by_role("button", name="Start over").click()
-    write(tab, text)
+    write(tab, f"{text}  # {'long ' * 60}")
     assert lines.count() > 5, "what is folded unfolds when it is replaced"
     run(tab, RIGHT)
+    assert tab.locator(".am-play .cm-scroller").evaluate("s => s.scrollLeft") == 0
     tab.locator(".am-play").get_by_role("link", name="Next: 2.").click()
     box = "document.querySelector('#rung-coalescing-column_sums').getBoundingClientRect()"
     tab.wait_for_function(f"{box}.top > 0 && {box}.top < innerHeight")

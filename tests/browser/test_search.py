@@ -79,6 +79,7 @@ QUESTIONS = {
     "hbm bandwith": "attention_memory#hierarchy glossary#hbm glossary#bandwidth",
     "nsight compute": "find_the_bottleneck#nsight",
     "why is my kernel slow": "find_the_bottleneck errors#it-is-slow basic_attention",
+    "why is my kernel slower than sdpa": "find_the_bottleneck *#it-is-slow",
     "my attention kernel gives wrong results": "diagnose diagnose#run errors errors#the-numbers*",
     "speculative decoding": "glossary#speculative-decoding",
     "head dim 80": "errors#wrong-result-at-head* odd_head_dimensions *#own-kernel",

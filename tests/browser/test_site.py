@@ -131,7 +131,8 @@ def test_code_and_charts_take_the_room_that_was_kept_for_them(open_page, site, p
     page = open_page(viewport)
     page.goto(f"{site}posts/{post}/", wait_until="load")
     found = page.evaluate(KEPT_AND_TAKEN)
-    for name, kept, taken in some(found, least=4):
+    least = 2 if viewport is PHONE else 4  # a phone wraps code and keeps it no room
+    for name, kept, taken in some(found, least):
         assert abs(kept - taken) < 24, f"{name}: {kept} px are kept, {taken} needed"
 
 

@@ -32,8 +32,6 @@ OLD_VIEWS = dict.fromkeys(WIDGETS, CHOSEN) | {
     "scene": """box => [box.querySelector('input[type=range]').value,
       ...[...box.querySelectorAll('[aria-pressed=true]')].map(b => b.textContent)]""",
     "road": "box => [...box.querySelectorAll('.am-stop.am-now')].map(s => s.dataset.kernel)",
-    "scoreboard": "box => [...box.querySelectorAll('section:not([hidden])')]"
-    ".map(s => s.dataset.kernel)",
 }
 CONTROLS = f"button, select, input[type=text], {SLIDER}, summary"
 WITH_DATA = [name for name, widget in WIDGETS.items() if widget.data]
@@ -398,29 +396,9 @@ def test_weights_of_a_training_are_those_of_its_data(opened):
     assert sliders[1].input_value() == "5"
 
 
-def test_the_ladder_goes_from_the_first_kernel_to_the_last(opened):
-    page, box = opened("scoreboard")
-    names = box.locator("section").evaluate_all("all => all.map(s => s.dataset.kernel)")
-    assert names[0] == "basic_attention"
-    shown = box.locator("section:visible")
-    for name in some(names[1:], 4):
-        box.locator(SLIDER).press("ArrowRight")
-        assert shown.evaluate_all("all => all.map(s => s.dataset.kernel)") == [name]
-        assert min(shown.locator(f".am-ladder-{line}").count() for line in ("added", "removed")) > 5
-    assert box.locator(SLIDER).get_attribute("aria-valuetext") == " → ".join(names[-2:])
-    assert page.get_by_label("Step forward").is_disabled()
-    page.get_by_label("Step back").click()
-    page.wait_for_url(f"**kernel={names[-2]}*")
-    shown.locator("pre").evaluate(
-        "pre => scrollTo(0, scrollY + pre.getBoundingClientRect().bottom - 300)"
-    )
-    page.wait_for_timeout(100)
-    header, bar = (page.locator(part).bounding_box() for part in (".md-header", ".am-ladder-bar"))
-    assert header["height"] - 1 <= bar["y"] < 300, "the slider stays in sight"
-
-
 MOVING = "box => box.querySelector('[data-part=moving]').getAnimations().length"
-PLACES = "box => [...box.querySelectorAll('rect[data-at]')].map(r => r.getBBox().width).join()"
+PLACES = """box => [...box.querySelectorAll('rect[data-at]')]
+  .map(r => r.getBBox()).map(({ y, width }) => [y, width]).join()"""
 
 
 @pytest.mark.parametrize("motion", ["reduce", "no-preference"])

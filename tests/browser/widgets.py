@@ -170,16 +170,6 @@ WIDGETS = {
         nonsense='{"text": "a", "steps": [0], "heads": []}',
         target=24,
     ),
-    "scoreboard": Widget(
-        page="lab/scoreboard/",
-        box=".am-ladder",
-        ready=".am-ladder-bar",
-        says=".am-ladder-bar span",
-        colored="section:visible .am-ladder-added",
-        stays="section[data-kernel=flash_attention]",
-        old_link="?kernel=tiled_attention",
-        old_view=("tiled_attention",),
-    ),
 }
 
 

@@ -3,7 +3,6 @@
 Timings that appear here are made up, round, and stored nowhere.
 """
 
-import html
 import math
 import re
 from dataclasses import replace
@@ -174,22 +173,6 @@ def test_a_stop_shows_only_lines_that_one_kernel_has(begin):
 
 
 # The figures.
-
-
-def test_the_ladder_counts_what_was_recorded():
-    result = measured("ladder")
-    assert [r["implementation"] for r in result.rows] == [*KERNELS, bench.LAST]
-    *recorded, unrecorded = result.rows
-    assert "no Gluon" in unrecorded["error"]
-    first, wide, *_, last = recorded
-    assert first["loads"] == first["programs"] * (2 * first["N"] + 1)
-    assert wide["loads"] == wide["programs"] * 3
-    assert first["bytes_loaded"] == wide["bytes_loaded"] > last["bytes_loaded"]
-    for row in some(recorded):
-        assert row["bytes_loaded"] >= row["bytes_compulsory"]
-    figure = page.ladder([result])
-    assert re.findall(r'data-kernel="(\w+)"', figure.widget) == [*KERNELS, bench.LAST]
-    assert html.escape(unrecorded["error"]) in figure.widget
 
 
 def test_a_kernel_is_raced_as_its_launcher_launches_it_and_on_the_case_that_was_timed():

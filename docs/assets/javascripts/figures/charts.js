@@ -16,9 +16,10 @@ async function loadSpec(url) {
 }
 
 function layoutFor(box, spec) {
+  const layout = { ...spec.layout, ...(narrow.matches && spec.layout.meta?.narrow) };
   return {
-    ...spec.layout, ...(narrow.matches && spec.layout.meta?.narrow), template: theme(),
-    autosize: false, transition: { duration: 0 }, width: box.clientWidth, height: box.clientHeight,
+    ...layout, margin: { ...layout.margin, r: Math.max(20, layout.margin?.r) }, // a number below the right end has room
+    template: theme(), autosize: false, transition: { duration: 0 }, width: box.clientWidth, height: box.clientHeight,
   };
 }
 

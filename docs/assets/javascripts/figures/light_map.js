@@ -11,18 +11,18 @@ export function namesOf(tokens) {
 }
 
 /* What a token attends to, or what attends to it, as a sentence. */
-export function summaryOf(names, { layer, head, token, direction }, line) {
+export function summaryOf(names, { token, direction }, line) {
   const order = [...line.keys()].sort((a, b) => line[b] - line[a]);
   const sum = (list) => list.reduce((total, j) => total + line[j], 0).toFixed(2);
   const top = order.slice(0, 3).map((j) => `${names[j]} ${line[j].toFixed(2)}`).join(", ");
   const said = direction === "row"
     ? `attends to ${top}; the other ${Math.max(0, order.length - 3)} share ${sum(order.slice(3))}.`
     : `is attended to by ${top}; in all it receives ${sum(order)}.`;
-  return `In layer ${layer}, head ${head}, “${names[token]}” ${said}`;
+  return `“${names[token]}” ${said}`;
 }
 
 function choose(light, token) {
-  const { tokens, weights, layer, head } = JSON.parse(light.dataset.first);
+  const { tokens, weights } = JSON.parse(light.dataset.first);
   [...light.querySelectorAll(".am-map-tokens button")].forEach((button, j) => {
     const weight = weights[token][j];
     button.style.setProperty("--weight", weight);
@@ -30,8 +30,8 @@ function choose(light, token) {
     button.classList.toggle("am-map-slight", weight < VISIBLE);
     button.lastElementChild.textContent = weight.toFixed(2);
   });
-  const view = { layer, head, token, direction: "row" };
-  light.querySelector(".am-map-summary").textContent = summaryOf(namesOf(tokens), view, weights[token]);
+  const said = summaryOf(namesOf(tokens), { token, direction: "row" }, weights[token]);
+  light.querySelector(".am-map-summary").textContent = said;
   light.parentElement.dataset.chosen = token;
 }
 

@@ -143,7 +143,10 @@ export async function makeEditor({ text, label, run, unfolded }) {
       const ranges = hidden.map(([from, to]) => Decoration.replace({ block: true }).range(doc.line(from).from, doc.line(to).to));
       view.dispatch({ effects: setFolds.of(Decoration.set(ranges)) });
     },
-    mark: (wanted) => view.dispatch({ effects: setMarks.of(wanted) }),
+    mark(wanted) {
+      view.dispatch({ effects: setMarks.of(wanted) });
+      view.scrollDOM.scrollLeft = 0; // where its lines begin
+    },
     remove: () => view.destroy(),
   };
 }

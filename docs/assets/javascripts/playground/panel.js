@@ -142,7 +142,8 @@ const button = (textContent, act, properties = {}) => {
 
 function show(from, subject, text) {
   const room = engineRoom(subject.worker);
-  const title = subject.task ? subject.task.title : subject.name;
+  const rung = from.closest(".am-exercise");
+  const title = rung ? rung.firstElementChild.firstChild.textContent : subject.task?.title ?? subject.name;
   const draft = drafts.get(subject.draft);
   const box = make("section", { className: "am-play" });
   box.setAttribute("aria-label", `Edit and run: ${title}`);
@@ -364,12 +365,25 @@ function show(from, subject, text) {
     setTimeout(() => { event.target.textContent = "Copy link"; }, 2000);
   }
 
+  /* The exercise's hints, one at a time, below its task. */
+  const hints = [...rung?.querySelectorAll(":scope > details") ?? []];
+  const task = make("div", { className: "am-play-task", tabIndex: -1 }, rung?.querySelector(".am-task").cloneNode(true) ?? "");
+  function hint() {
+    const [name, ...words] = hints.shift().cloneNode(true).children;
+    task.append(make("p", {}, make("strong", { textContent: name.textContent })), ...words);
+    parts.hint.hidden = !hints.length;
+    task.tabIndex = 0; // it may scroll
+    task.focus();
+    task.scrollTop = task.scrollHeight;
+  }
+
   const parts = {
+    hint: button("Hint", hint, { hidden: !hints.length }),
     run: button(subject.task ? "Check" : "Run", run, { className: "am-play-run", title: "Ctrl or Cmd and Enter" }),
     stop: button("Stop", () => room.stop(), { hidden: true, className: "am-play-run" }),
   };
   const bar = make("div", { className: "am-play-bar" },
-    make("strong", { textContent: title }), parts.run, parts.stop,
+    make("strong", { textContent: title }), parts.run, parts.stop, parts.hint,
     subject.example
       ? button("Example", async () => start(await subject.example()))
       : button(subject.task ? "Start over" : "As on the page", () => start(subject.start)),
@@ -380,8 +394,7 @@ function show(from, subject, text) {
     run();
   });
   const help = make("p", { className: "am-play-help" }, make("span", { textContent: KEYS }), HELP);
-  const task = from.closest(".am-exercise")?.querySelector(".am-task").cloneNode(true);
-  const top = make("div", { className: "am-play-top" }, bar, task ?? "");
+  const top = make("div", { className: "am-play-top" }, bar, task);
   const frame = button("Show the whole kernel", unfold, { className: "am-play-line", hidden: true });
   const seen = make("div", { className: "am-play-seen" }, status, verdicts, mistake, subject.launch ?? "", detail, help);
   box.append(top, make("div", { className: "am-play-beside" }, place, seen), atWork);

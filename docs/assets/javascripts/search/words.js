@@ -44,7 +44,7 @@ const SAID = `
   nvfp4: fp4, oob: bounds, oom: memory, overflow: large nan, overhead: launch host, peak: ceiling,
   pipelining: num_stages, precision: tf32 rounding, prefetch: num_stages, profile: nsight, ptx: instructions,
   race: barriers order, reference: float64 yardstick, reproducible: bits, rope: rotary, rtol: tolerance,
-  sass: instructions, sdpa: scaled_dot_product_attention, seqlen: length, sfu: exponentials, sm: multiprocessor,
+  sass: instructions, sdpa: scaled_dot_product_attention, seqlen: length, sfu: exponentials, slower: slow bottleneck, sm: multiprocessor,
   smem: shared, softcap: cap, speedup: faster, sqrt: root, sram: shared, stall: waits, swa: window,
   tflops: flops clock, throttling: power, throughput: bandwidth, underutilized: idle, unsupported: refused,
   utilization: occupancy idle, variable: varlen packed, vram: memory, wgmma: warpgroup, wrapper: op`;

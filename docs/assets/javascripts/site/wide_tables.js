@@ -34,7 +34,8 @@ function measureCode() {
   const probe = make("code", { textContent: "0".repeat(100) });
   const box = make("div", { className: "md-typeset am-probe" }, make("pre", {}, probe));
   document.body.append(box);
-  const fit = (document.querySelector(".md-content__inner").clientWidth / probe.offsetWidth) * 100 - 2 * PADDING;
+  const wraps = getComputedStyle(probe).textIndent !== "0px"; // a phone's
+  const fit = wraps ? Infinity : (document.querySelector(".md-content__inner").clientWidth / probe.offsetWidth) * 100 - 2 * PADDING;
   box.remove();
   for (const block of blocks) {
     const code = block.querySelector("pre > code");

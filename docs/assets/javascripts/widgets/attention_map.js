@@ -287,11 +287,10 @@ function sayFinding({ finding, data, view }, line) {
   if (!finding) return;
   const best = line.indexOf(Math.max(...line));
   const word = (at) => make("em", { textContent: data.names[at] });
-  const share = `${Math.round(100 * line[best])}\u00a0%`;
   const where = `In ${nameOf(view).replace(",", "")}, `;
   finding.replaceChildren(...view.direction === "row"
-    ? [where, word(view.token), ` gives ${share} of its attention to `, word(best), "."]
-    : [where, word(view.token), " gets most from ", word(best), `: ${share} of its attention.`]);
+    ? [where, word(view.token), " looks most at ", word(best), "."]
+    : [where, word(view.token), " gets most from ", word(best), "."]);
 }
 
 // Where the words stand: asked for once a sentence and width, because the question lays out the page.

@@ -11,7 +11,7 @@ const reduced = matchMedia("(prefers-reduced-motion: reduce)");
 export function start(box) {
   const stops = [...box.querySelectorAll(".am-stops > li")];
   const names = stops.map((stop) => stop.dataset.post);
-  const { moving, time, gain } = partsOf(box);
+  const { moving, time, gain, share } = partsOf(box);
   const shapes = [...box.querySelectorAll("[data-at]")].map((shape) => [
     shape, shape.dataset.at.split(";").map((place) => place.split(" ")),
   ]);
@@ -20,10 +20,10 @@ export function start(box) {
   const later = rememberLater(box);
 
   function show(at) {
-    const { post, said, gain: factor, hue } = stops[at].dataset;
+    const { post, said, gain: factor, share: fraction } = stops[at].dataset;
     range.value = at;
     range.setAttribute("aria-valuetext", `${post}, ${said}, ${factor}`);
-    box.style.setProperty("--am-hue", hue);
+    box.style.cssText = stops[at].style.cssText; // its color, and how long its bars are
     stops.forEach((stop, i) => stop.classList.toggle("am-now", i === at));
     for (const part of parts) {
       part.classList.toggle("am-now", (part.dataset.kernel ?? names[part.dataset.stop]) === post);
@@ -31,7 +31,7 @@ export function start(box) {
     for (const [shape, places] of shapes) {
       ["x", "y", "width", "height"].forEach((side, i) => { shape.style[side] = `${places[at][i]}px`; });
     }
-    [time.textContent, gain.textContent] = [said, factor];
+    [time.textContent, gain.textContent, share.textContent] = [said, factor, fraction];
     sweep(at);
   }
 

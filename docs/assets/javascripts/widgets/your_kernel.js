@@ -127,7 +127,7 @@ function build(box, data) {
     offered,
     radios("Head dimension", "D", data.D.map((width) => [width, String(width)])),
     radios("GPU", "gpu", Object.entries(data.gpus)),
-    said, links, make("p", {}, "Make exactly this: ", command), make("div", { className: "highlight" }, frame),
+    make("div", { className: "am-kernel-take" }, said, links), make("p", {}, "Make exactly this: ", command), make("div", { className: "highlight" }, frame),
     make("p", {}, "Get it: ", curl),
     make("p", {}, "Cite it: ", make("q", { textContent: "Attention, Measured, your kernel" }), ", with its link."),
   );

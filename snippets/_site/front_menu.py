@@ -38,6 +38,8 @@ def filled(content: str, posts: Sequence[Page], page: Page, docs: str) -> str:
                 style = f' style="{stop["style"]}"' if stop else style
                 time = f"<b{style}>{stop['said'] if stop else ''}</b>"
                 parts.setdefault(part, []).append(_rung(number, post, time, page))
+                timed.pop(post.file.name, None)
+                style = style if timed else ""
         lists = (
             f'<section>{part}<ol class="am-rungs">{"".join(rungs)}</ol></section>'
             for part, rungs in parts.items()

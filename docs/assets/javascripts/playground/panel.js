@@ -370,11 +370,12 @@ function show(from, subject, text) {
   const task = make("div", { className: "am-play-task", tabIndex: -1 }, rung?.querySelector(".am-task").cloneNode(true) ?? "");
   function hint() {
     const [name, ...words] = hints.shift().cloneNode(true).children;
-    task.append(make("p", {}, make("strong", { textContent: name.textContent })), ...words);
+    const said = make("p", {}, make("strong", { textContent: name.textContent }));
+    task.append(said, ...words);
     parts.hint.hidden = !hints.length;
     task.tabIndex = 0; // it may scroll
     task.focus();
-    task.scrollTop = task.scrollHeight;
+    task.scrollTop = said.offsetTop - task.offsetTop;
   }
 
   const parts = {

@@ -63,19 +63,21 @@ def test_the_front_page_is_a_menu_of_every_post_in_the_order_of_the_navigation(t
             file=file, title=f"On {name}", meta=meta, content="<p>word</p>", parent=parent
         )
 
-    posts = [page("one", "A"), page("two", "B", description="Short."), page("four", "B")]
+    posts = [page("one", "A"), page("two", "B", description="Short.")]
+    posts += [page(name, "B") for name in ("four", "five", "six")]
     figure = tmp_path / front_menu.FIGURE
     figure.parent.mkdir(parents=True)
-    figure.write_text('<li data-post="two" data-said="3 ms" style="--am-hue:#111">two</li>')
+    stop = '<li data-post="{}" data-said="{} ms" style="--am-hue:#111">'
+    figure.write_text(stop.format("two", 3) + stop.format("five", 1))
     made = front_menu.filled('<div class="am-road"></div>', posts, page("index"), tmp_path)
     assert re.findall(r'<i>(\d)</i>.*?<a href="posts/(\w+)/">On \w+</a><p>([^<]*)</p>', made) == [
         ("1", "one", "First."),
         ("2", "two", "Short."),
-        ("3", "four", "First."),
+        *((str(i), name, "First.") for i, name in enumerate(("four", "five", "six"), 3)),
     ]
     assert re.findall(r"<h3>([^<]*)</h3>", made) == ["A", "B"]
     hue, times = ' style="--am-hue:#111"', re.findall(r"<b([^>]*)>([^<]*)</b>", made)
-    assert times == [("", ""), (hue, "3 ms"), (hue, "")]
+    assert times == [("", ""), (hue, "3 ms"), (hue, ""), (hue, "1 ms"), ("", "")]
     place = '<div class="am-road" data-posts="two three"></div>'
     short = front_menu.filled(place, posts, page("index"), tmp_path)
     assert re.findall(r"<i>(\d)</i>.*?>On (\w+)</a>", short) == [("2", "two")]

@@ -34,12 +34,11 @@ def filled(content: str, posts: Sequence[Page], page: Page, docs: str) -> str:
         for number, post in enumerate(posts, 1):
             if not chosen or post.file.name in chosen:
                 part = "" if chosen else f"<h3>{html.escape(post.parent.title)}</h3>"
-                stop = timed.get(post.file.name)
+                stop = timed.pop(post.file.name, None)
                 style = f' style="{stop["style"]}"' if stop else style
                 time = f"<b{style}>{stop['said'] if stop else ''}</b>"
                 parts.setdefault(part, []).append(_rung(number, post, time, page))
-                timed.pop(post.file.name, None)
-                style = style if timed else ""
+                style = style if timed else ""  # no time is left to lead to
         lists = (
             f'<section>{part}<ol class="am-rungs">{"".join(rungs)}</ol></section>'
             for part, rungs in parts.items()

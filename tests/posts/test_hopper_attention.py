@@ -648,7 +648,7 @@ def test_every_row_of_the_table_compiles_as_meant(case, machine_code):
     assert not serialized(found), found.said
     ragged = N % BLOCK_N != 0
     if causal or ragged:  # what a mask needs is spilled for the time of a loop
-        assert found.spill_store_bytes <= 128, found
+        assert found.spill_store_bytes <= (128 if changes is IN_TURN else 64), found
     else:
         assert found.spill_store_bytes == found.spill_load_bytes == 0, found
     found = loops(found.sass())

@@ -25,9 +25,8 @@ from snippets._warps.launch import played
 from . import kernel, sass
 from .channel import rows as reached
 from .clocks import CLOCKED, REPEATS, TILES, recorded
-from .in_turn import IN_TURN, PAIRS
+from .in_turn import IN_TURN, PAIRS, TURNS
 from .kernel import VARIANTS, Variant, hopper_attention
-from .protocol import TURNS
 from .protocol import protocol_mutants as judged_mistakes
 from .small import scores
 from .timeline import examples

@@ -3,11 +3,62 @@
 A file of its own, kernel_64.py, for the reason that wide.py gives.
 """
 
-from .protocol import TURNS
 from .wide import CHOICE
 from .wide import source as _source
 
 NAME = "kernel_64.py"  # of the file, where it is published
+TURNS = [  # pieces of kernel.py, and what makes consumers issue their products in turn
+    (
+        "@gluon.jit\ndef _issue_qk(",
+        """\
+@gluon.jit
+def _wait_for_turn(channels, queries, count, V: gl.constexpr):
+    turn = channels.order_barriers.index(queries.stage.index % V.CONSUMERS)
+    mbarrier.wait(turn, count & 1)
+
+
+@gluon.jit
+def _pass_turn(channels, queries, V: gl.constexpr):
+    turn = channels.order_barriers.index((queries.stage.index + 1) % V.CONSUMERS)
+    mbarrier.arrive(turn, count=1)
+
+
+@gluon.jit
+def _issue_qk(""",
+    ),
+    (
+        "    stage = _stage(keys.before, V)\n"
+        "    scores = _issue_qk(queries.tile, channels.k, stage)\n",
+        "    _wait_for_turn(channels, queries, keys.before, V)\n"
+        "    stage = _stage(keys.before, V)\n"
+        "    scores = _issue_qk(queries.tile, channels.k, stage)\n"
+        "    _pass_turn(channels, queries, V)\n",
+    ),
+    (
+        "    stage = _stage(keys.before + i, V)\n"
+        "    scores = _issue_qk(queries.tile, channels.k, stage)\n"
+        "    p = ",
+        "    _wait_for_turn(channels, queries, keys.before + i, V)\n"
+        "    stage = _stage(keys.before + i, V)\n"
+        "    scores = _issue_qk(queries.tile, channels.k, stage)\n"
+        "    p = ",
+    ),
+    (
+        "    acc = _issue_pv(p, state.acc, channels.v, before)\n",
+        "    acc = _issue_pv(p, state.acc, channels.v, before)\n"
+        "    _pass_turn(channels, queries, V)\n",
+    ),
+    (
+        "    v: Any\n\n\n@gluon.jit\ndef _producer(",
+        "    v: Any\n    order_barriers: Any\n\n\n@gluon.jit\ndef _producer(",
+    ),
+    (
+        "    channels = Channels(q, k, v)\n",
+        "    order_barriers = _barriers(V.CONSUMERS, 1)\n"
+        "    mbarrier.arrive(order_barriers.index(0), count=1)\n"
+        "    channels = Channels(q, k, v, order_barriers)\n",
+    ),
+]
 TAKEN = [  # two consumers take no turns
     (
         "    mbarrier.wait(turn, count & 1)\n",

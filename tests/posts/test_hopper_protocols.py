@@ -40,7 +40,7 @@ from snippets._warps.role_traces import (
     Write,
 )
 from snippets._warps.simulation import Barrier, Simulation
-from snippets.hopper_attention import bench, channel, clocks, protocol, timeline, wide
+from snippets.hopper_attention import bench, channel, clocks, in_turn, protocol, timeline, wide
 from snippets.hopper_attention.kernel import Variant, hopper_attention
 from snippets.hopper_attention.protocol import Work
 from snippets.hopper_backward import bench as backward_bench
@@ -51,7 +51,7 @@ from tests.posts.arrivals import arrivals
 
 PLAIN = Variant(CONSUMERS=2, STAGES=2)
 BASE = PLAIN._replace(OVERLAP=True)
-IN_TURN = variant("hopper_attention", protocol.TURNS)
+IN_TURN = variant("hopper_attention", in_turn.TURNS)
 WIDE = variant("hopper_attention", wide.PIECES)
 OF_64 = variant("hopper_attention", bench.APART["weights not in pairs"])  # assembly has no order
 KEYS_64 = variant("hopper_attention", [bench.KEYS_64])

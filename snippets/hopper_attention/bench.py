@@ -25,7 +25,7 @@ from snippets._warps.launch import played
 from . import kernel, sass
 from .channel import rows as reached
 from .clocks import CLOCKED, REPEATS, TILES, recorded
-from .in_turn import IN_TURN, PAIRS, TURNS
+from .in_turn import CHAINS, IN_TURN, LIMIT, PAIRS, SUMS, TURNS
 from .kernel import VARIANTS, Variant, hopper_attention
 from .protocol import protocol_mutants as judged_mistakes
 from .small import scores
@@ -85,35 +85,55 @@ def wide(lab):
         yield from lab.time_attention(same_work(case), names, {OURS: launcher})
 
 
-FILE = "kernel_64.py"
-APART = {  # three consumers in turn, and what they have left out, one at a time
-    "three in turn": IN_TURN,
-    "in no order": [
-        *IN_TURN,
-        ("mbarrier.wait(turn, count & 1)", "pass"),
-        ("mbarrier.arrive(turn, count=1)", "pass"),
-    ],
-    "values awaited late": [*IN_TURN, ("V.CONSUMERS == 2", "V.CONSUMERS > 1")],
-    "weights not in pairs": [change for change in IN_TURN if change not in PAIRS],
+FILE = "kernel_fast.py"
+APART = {  # D → what of the last percents is left out, one at a time, in the variant for long rows
+    64: {
+        "three in turn": IN_TURN,
+        "in no order": [
+            *IN_TURN,
+            ("mbarrier.wait(turn, count & 1)", "pass"),
+            ("mbarrier.expect(turn, 0)", "pass"),
+        ],
+        "values awaited late": [
+            *IN_TURN,
+            ("2:\n        if V.Q_IN_REGISTERS", "2 or True:\n        if V.Q_IN_REGISTERS"),
+        ],
+        "weights not in pairs": [change for change in IN_TURN if change not in PAIRS],
+        "one chain": [change for change in IN_TURN if change not in CHAINS],
+    },
+    128: {
+        "released by all warps": [
+            *IN_TURN,
+            ("V.Q_IN_REGISTERS:\n        _release(channel", "True:\n        _release(channel"),
+        ],
+        "sums that are shared": [change for change in IN_TURN if change not in SUMS],
+        "numbers in registers": [change for change in IN_TURN if change != LIMIT],
+    },
 }
+# At D 128 the third is the second's equal or slower in each case of `forward`.
+BESIDE = [OURS, "flash_attention_3", "flash_attention_4"]
 
 
 @measured_on("gpu")
 def in_turn(lab):
-    """Heads of 64 columns, by the file for them, beside the best there is; its steps apart."""
+    """The last percents, by the file for them, beside the best there is; each of them apart."""
     launcher = variant(OURS, IN_TURN)
-    variants = launcher.__globals__["VARIANTS"][64]
-    apart = {n: _with_variant(variant(OURS, x), variants[1]) for n, x in APART.items()}
-    for dtype, causal, M, N in itertools.product(
-        kernel.DTYPES, (False, True), (1, 400), (257, 384)
+    table = launcher.__globals__["VARIANTS"]
+    apart = {
+        D: {n: _with_variant(variant(OURS, x), table[D][-1]) for n, x in steps.items()}
+        for D, steps in APART.items()
+    }
+    for D, dtype, causal, M, N in itertools.product(
+        table, kernel.DTYPES, (False, True), (1, 400), (257, 384)
     ):
-        q, k, v = make_qkv(2, 4, M=M, N=N, D=64, dtype=dtype, device="cuda")
+        q, k, v = make_qkv(2, 4, M=M, N=N, D=D, dtype=dtype, device="cuda")
         mask = causal_mask(M, N, device="cuda") if causal else None
-        for call in (_with_variant(launcher, variants[0]), *apart.values()):
+        for call in (_with_variant(launcher, table[D][0]), *apart[D].values()):
             assert_attention(call(q, k, v, causal=causal), q, k, v, mask=mask)
-    for case in lab.each(dtype=["bfloat16"], causal=[False, True], D=[64], N=[1024, 4096, 16_384]):
-        names = [OURS, "torch:cudnn", "flash_attention_3", "flash_attention_4"]
-        yield from lab.time_attention(same_work(case), names, {FILE: launcher} | apart)
+    axes = {"causal": [False, True], "D": [*table], "N": [1024, 4096, 16_384]}
+    for case in lab.each(dtype=["bfloat16"], **axes):
+        names = BESIDE[: 3 if case["D"] == 64 else 2]
+        yield from lab.time_attention(same_work(case), names, {FILE: launcher} | apart[case["D"]])
 
 
 FA4 = "flash_attention_4"

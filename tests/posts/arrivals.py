@@ -7,8 +7,11 @@ EXPECTS_NOTHING = re.compile(r"mbarrier\.arrive\.expect_tx\.shared.*, 0;")
 MEETS = re.compile(r"\bbar(rier)?\.(warp\.)?sync")
 
 
-def arrivals(ptx):
+def arrivals(ptx, products=False):
     """(line, whether its warps have met since they last touched memory) of each arrival.
+
+    `products`: four warps make one, so to have waited for its end counts as having met. CUTLASS
+    releases its buffers so, by one thread of the four warps.
 
     One thread arrives for all the threads of its warps. So they must have met before: a thread that
     still reads a buffer would otherwise see what comes next. The arrival that expects a copy's
@@ -21,5 +24,6 @@ def arrivals(ptx):
     for i, line in enumerate(lines):
         if "mbarrier.arrive.shared" in line or EXPECTS_NOTHING.search(line):
             before = next(x for x in reversed(lines[:i]) if TOUCHES.search(x) or MEETS.search(x))
-            found.append((line, bool(MEETS.search(before))))
+            ended = products and "wgmma.wait_group" in before
+            found.append((line, bool(MEETS.search(before)) or ended))
     return found

@@ -37,7 +37,7 @@ from tests.refusals import assert_refused, each_refusal
 ON_GPU = torch.cuda.is_available()
 HOPPER = ON_GPU and torch.cuda.get_device_capability() == (9, 0)
 OF_256 = variant("hopper_attention", WIDE)
-OF_64 = variant("hopper_attention", IN_TURN)
+FAST = variant("hopper_attention", IN_TURN)
 EXACT = 2 + Variant._fields.index("EXACT")  # among a plan's constants: after CAUSAL and MASKED
 on_hopper = pytest.mark.skipif(not HOPPER, reason="takes minutes without an H100 or H200")
 DEVICE = "cuda" if HOPPER else "cpu"
@@ -573,7 +573,7 @@ def test_what_none_of_the_refusals_catches_is_accepted(monkeypatch):
 ahead_of_time = pytest.mark.skipif(ON_GPU, reason="compiles ahead of time, without a GPU")
 # Scores of 256 keys fill all registers.
 TOO_WIDE = Variant(CONSUMERS=2, STAGES=1, OVERLAP=True)
-TURNS = OF_64.__globals__["VARIANTS"][64][1]  # three consumers
+LONG = {D: rows[-1] for D, rows in FAST.__globals__["VARIANTS"].items()}  # for long rows
 KEYS_256 = ("BLOCK_N = gl.constexpr(128)", "BLOCK_N = gl.constexpr(256)")
 CASES = {  # name → texts to change, D, causal, how, N
     f"{row.id}, {N} keys": ([], *row.values, N)
@@ -585,14 +585,16 @@ CASES |= {
     for causal, N in ((False, 4096), (False, 4100), (True, 4096))
 }
 CASES |= {
-    f"64 in turn, {'causal' if causal else 'full'}": (IN_TURN, 64, causal, TURNS, 4096)
-    for causal in (False, True)
+    f"{D} fast, {'causal' if causal else 'full'}": (IN_TURN, D, causal, LONG[D], 4096)
+    for D, causal in itertools.product(LONG, (False, True))
 }
 UNHELD = {
     f"{row.id}, not held": ([bench.UNHELD], *row.values, 4096)
     for row in ROWS
     if row.values[2].OVERLAP and not row.values[1]
 }
+HELD = ("else:\n            _wait_full(channels.q, queries.stage)", "else:\n            pass")
+UNHELD["128 fast, not held"] = ([*IN_TURN, HELD], 128, False, LONG[128], 4096)
 RUNGS = {
     f"rung {name}": (rung.changes, 64, True, rung.variant, 4096)
     for name, rung in bench.RUNGS.items()
@@ -600,7 +602,7 @@ RUNGS = {
 KEYS_128 = [*WIDE, ("BLOCK_N = gl.constexpr(64)", "BLOCK_N = gl.constexpr(128)")]
 CONTROL = {
     "too wide": ([KEYS_256], 128, False, TOO_WIDE, 4096),
-    "in turn, not in pairs": (bench.APART["weights not in pairs"], 64, True, TURNS, 4096),
+    "not in pairs": (bench.APART[64]["weights not in pairs"], 64, True, LONG[64], 4096),
     "256 columns, 128 keys": (KEYS_128, 256, False, TOO_WIDE._replace(LAZY=True), 4096),
 }
 UNMOVED = {
@@ -648,7 +650,7 @@ def test_every_row_of_the_table_compiles_as_meant(case, machine_code):
     assert not serialized(found), found.said
     ragged = N % BLOCK_N != 0
     if causal or ragged:  # what a mask needs is spilled for the time of a loop
-        assert found.spill_store_bytes <= (128 if changes is IN_TURN else 64), found
+        assert found.spill_store_bytes <= 64, found
     else:
         assert found.spill_store_bytes == found.spill_load_bytes == 0, found
     found = loops(found.sass())
@@ -663,10 +665,11 @@ def test_every_row_of_the_table_compiles_as_meant(case, machine_code):
         assert loop.masked or not loop.local, "a register is spilled where the time goes"
         # All of them run under the product with the values, or none does. Of a lazy kernel the two
         # factors of a thread may come later: they are used after it. In turn, three consumers do
-        # without.
+        # without. In the fast file ptxas leaves up to nine weights for later, too.
         left = loop.exponentials - loop.under_products
-        under = chosen.OVERLAP and changes is not IN_TURN
-        assert left <= 2 * chosen.LAZY if under else loop.under_products == 0
+        under = chosen.OVERLAP and (changes is not IN_TURN or chosen.CONSUMERS == 2)
+        late = 9 if changes is IN_TURN else 2 * chosen.LAZY
+        assert left <= late if under else loop.under_products == 0
 
 
 PLAIN = [  # a kernel that knows no huge scores
@@ -726,8 +729,11 @@ def test_ordinary_calls_have_the_code_of_a_kernel_without_huge_scores(D, causal,
 @pytest.mark.parametrize("case", CASES)
 def test_whoever_arrives_speaks_for_all_its_warps(case, machine_code):
     """The simulator takes a group of warps as one; this is what entitles it to."""
-    found = arrivals(machine_code[case].ptx)
-    assert all(met for _, met in some(found, 2 * CASES[case][3].CONSUMERS)), found
+    changes, D, causal, chosen, _ = CASES[case]
+    fast = changes is IN_TURN
+    found = arrivals(machine_code[case].ptx, products=fast)
+    turns = (2 + causal) * 3 if fast and D == 64 else 0  # passed on by the first warp
+    assert [met for _, met in some(found, 2 * chosen.CONSUMERS)].count(False) == turns, found
 
 
 def test_an_arrival_before_the_others_is_seen():
@@ -747,7 +753,7 @@ def test_an_arrival_before_the_others_is_seen():
 @ahead_of_time
 def test_weights_in_pairs_are_not_taken_apart(machine_code):
     """PRMT takes 16 bits of two registers each."""
-    cases = "64 in turn, causal", "in turn, not in pairs"
+    cases = "64 fast, causal", "not in pairs"
     pairs, apart = (machine_code[case].sass().count("PRMT") for case in cases)
     assert pairs < 32 < 384 <= apart  # 64 a step, of two loops for each of three consumers
 

@@ -473,25 +473,43 @@ def wide(results):
 
 def in_turn(results):
     rows = results[0].rows
-    compared = Comparison(rows, "kernel_64.py", BEST, ("causal", "N"))
-    plain = [r for r in rows if not r["causal"]]
-    left_out = "in no order", "values awaited late", "weights not in pairs"
-    steps = Comparison(plain, "three in turn", left_out, ["N"])
-    whole = Comparison(plain, "kernel_64.py", [OURS], ["N"])[OURS]
-    order, late, pairs = (steps[name] for name in left_out)
-    three, four = (compared[name].between() for name in BEST)
-    gain = between(whole.values(), change)
+    compared = Comparison(rows, "kernel_fast.py", [OURS, *BEST], ("D", "causal", "N"))
+    best, gain = compared.best(), compared[OURS]
+    apart = Comparison(rows, "three in turn", by=("D", "causal", "N"))
+    full = {  # what is left out → what it brings without a mask: of three in turn, and at D 128
+        name: apart[name].where(causal=False)
+        for name in ("in no order", "values awaited late", "weights not in pairs", "one chain")
+    } | {name: compared[name] for name in ("sums that are shared", "released by all warps")}
+    order, late, pairs, chain, sums, met = full.values()
+    long, sums = chain[max(chain)], sums.where(causal=False)
+    met = met.where(causal=True, N=16_384)
     return Figure(
-        finding=f"In turn, three consumers change the rate at D 64 without a mask by {gain}.",
-        numbers={"three": three, "four": four, "gain": gain}
+        finding=f"The last percents change kernel.py's rate by {between(gain.values(), change)}.",
+        numbers={
+            "best": best.between(),
+            "ahead": str(best.words.count("ahead")),
+            "behind": str(best.words.count("behind")),
+            "gain": between(gain.values(), change),
+            "chain": change(long),
+        }
         | {
             name: between(gains.values(), change)
-            for name, gains in (("order", order), ("late", late), ("pairs", pairs))
+            for name, gains in (
+                ("order", order),
+                ("late", late),
+                ("pairs", pairs),
+                ("sums", sums),
+                ("met", met),
+            )
         },
         claims={
             f"{PAGE}: At D 64 three consumers get further": all(
                 word == "ahead" for gains in (order, late, pairs) for word in gains.words
-            )
+            ),
+            f"{PAGE}: short chains instead of a long one": long.word == "ahead",
+            f"{PAGE}: sums that stay with their threads": set(sums.words) == {"ahead"},
+            f"{PAGE}: without a barrier of all four warps": met.words == ["ahead"],
+            f"{PAGE}: never behind without a mask": best.where(causal=False).never_behind,
         },
     )
 

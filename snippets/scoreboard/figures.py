@@ -108,7 +108,7 @@ def road(results):
     N = max(values(small.rows, "N"))
     rows = [r for r in pick(small.rows, N=N) if r["step"]]
     sdpa = only(small.rows, N=N, implementation=SDPA)
-    (beside_sdpa,) = Comparison(pick(small.rows, N=N), LAST, [SDPA])[SDPA].values()
+    beside_sdpa = Comparison(pick(small.rows, N=N), LAST)[SDPA]
     full = Comparison(pick(large.rows, dtype="bfloat16"), LAST, [CUDNN, "torch:flash"], CELL)
     one = full.row(LAST, full.cases[0])
     times = [MS.text(row).replace(" ", "\u00a0") for row in (rows[0], rows[-1], sdpa)]
@@ -127,9 +127,9 @@ def road(results):
             rows,
             [sdpa],
             {
-                "PyTorch SDPA, these heads": [beside_sdpa],
-                "cuDNN, GPU full": full[CUDNN].values(),
-                "FA-3 and FA-4, GPU full": full.best().values(),
+                "PyTorch SDPA, these heads": beside_sdpa,
+                "cuDNN, GPU full": full[CUDNN],
+                "FA-3 and FA-4, GPU full": full.best(),
             },
             "Right of 1: faster. Hollow: too close to call; gray: fewer than three runs. "
             f"GPU full: {count(one['batch'] * one['N'])} tokens, "

@@ -8,12 +8,14 @@ for each, `data-at`, so that they move from one to the next.
 import html
 import math
 import random
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
+from snippets._lab.draw.comparison import Against
 from snippets._lab.draw.drawings import INK, LINES, MUTED, Key, keys, line, mixed, words
 from snippets._lab.draw.identity import MEMORIES, TENSORS, identity
 from snippets._lab.draw.rows import TIME, Gain, Quantity, Row
+from snippets._lab.draw.tables import case
 from snippets._lab.draw.units import between, decimals, measured_ratio, milliseconds, size
 from snippets._lab.rooms import source_file
 
@@ -129,7 +131,8 @@ def _code(name: str, before: str) -> str:
         for kind, sign, code in signed
     )
     title = f"What changes from {before} to {name}" if before else f"The loop of {name}"
-    return f'<pre class="highlight" aria-label="{title}"><code>{body}</code></pre>'
+    code = f'<pre class="highlight" aria-label="{title}"><code>{body}</code></pre>'
+    return f'<details class="am-change"><summary>In the code</summary>{code}</details>'
 
 
 # The drawing: Q at the left, Kᵀ above and Vᵀ below the scores, what is computed at the right.
@@ -331,6 +334,11 @@ def scales(rows: Sequence[Row], others: Sequence[Row]) -> str:
     )
 
 
+def _short(row: Row) -> str:
+    """A kernel's name without what all of them end in."""
+    return str(row["implementation"]).removesuffix("_attention")
+
+
 def _share(row: Row, rows: Sequence[Row]) -> str:
     """What a bar from zero shows of the longest time."""
     most = max(rows, key=TIME)
@@ -341,30 +349,30 @@ def _share(row: Row, rows: Sequence[Row]) -> str:
 ACROSS = 296  # pixels of a drawing
 
 
-def ratios(beside: Mapping[str, Iterable[Gain]]) -> str:
+def ratios(beside: Mapping[str, Against]) -> str:
     """How many times as fast ours is as each of some others: a dot for each case that was timed."""
-    found = [(said, [*gains]) for said, gains in beside.items()]
-    every = [gain for _, gains in found for gain in gains]
+    every = [gain for gains in beside.values() for gain in gains.values()]
     low, high = min([0.9, *every]), max([1.2, *every])
 
     def across(gain: float) -> float:
         return 14 + (ACROSS - 24) * (gain - low) / (high - low)
 
     drawings = []
-    for said, gains in found:
-        verdict = _verdict(gains)
+    for said, gains in beside.items():
+        verdict = _verdict([*gains.values()])
         drawn = [
             words(2, 14, said, 13, anchor="start"),
             words(ACROSS + 2, 14, verdict, 13, 600, anchor="end"),
             line(f"M2 32H{ACROSS + 2}", "var(--am-rule)"),
             line(f"M{across(1):.1f} 22v20", INK, 1.4),
         ]
-        for gain in gains:
+        for at, gain in gains.items():
             fill = FOUND.get(gain.word, "var(--am-paper)")
             edge = FOUND.get(gain.word, INK)
             drawn.append(
                 f'<circle cx="{across(gain):.1f}" cy="32" r="4.5" '
-                f'style="fill:{fill};stroke:{edge}"/>'
+                f'style="fill:{fill};stroke:{edge}"><title>{case(at)}: {decimals(gain, 2)}×</title>'
+                "</circle>"
             )
         for tick in (0.9, 1.0, 1.1, 1.2):
             drawn.append(words(across(tick), 57, f"{decimals(tick, 1)}×", 13, color=MUTED))
@@ -389,7 +397,7 @@ FOUND = {"ahead": "var(--am-good)", "behind": "var(--am-warn)", "": MUTED}  # th
 def player(
     rows: Sequence[Row],
     others: Sequence[Row],
-    beside: Mapping[str, Iterable[Gain]],
+    beside: Mapping[str, Against],
     note: str,
     summary: Sequence[str],
 ) -> str:
@@ -406,11 +414,13 @@ def player(
         style = f"--am-hue:{identity(name).color};--am-length:{_percent(TIME(row), most)};"
         style += f"--am-part:{100 * TIME(row) / most:.3g}%"
         gain = measured_ratio(TIME(first) / TIME(row))
-        said = f"{gain} as fast as {first['implementation']}" if before else "where we begin"
+        said = f"{gain} as fast as {_short(first)}" if before else "where we begin"
+        if before and TIME(row) > TIME(before):
+            said += f", {measured_ratio(TIME(row) / TIME(before))} the time of {_short(before)}"
         labels.append(
             f'<li class="{now.strip()}" data-post="{name}" data-said="{time}" data-gain="{said}" '
             f'data-share="{_share(row, rows)}" style="{style}">'
-            f"<b>{name.removesuffix('_attention')}</b> {time}</li>"
+            f"<b>{_short(row)}</b> {time}</li>"
         )
         words_ = STOPS[name].told.format(memory=size(row["bytes_peak"]))
         code = _code(name, before["implementation"] if before else "")
@@ -430,13 +440,18 @@ def player(
             f'<ol class="am-stops">{"".join(labels)}</ol>',
             f'<div class="am-program">{drawing()}</div>',
             f'<div class="am-clock"><p><b data-part="time">{MS.text(last)}</b> '
-            f'<span data-part="gain">{gain} as fast as {names[0]}</span></p>'
+            f'<span data-part="gain">{said}</span></p>'
             f"{scales(rows, others)}</div>",
             '<div class="am-told" markdown>',
             *told,
             "</div>",
-            f'<div class="am-beside"><div><p><b>{names[-1]}: times as fast as …</b></p>'
-            f"<p>{note}</p></div>{ratios(beside)}</div>",
+            '<div class="am-beside" markdown><div markdown>',
+            "",
+            f"**{names[-1]}: times as fast as …**",
+            "",
+            f"{note} [Every case](/lab/scoreboard.md)",
+            "",
+            f"</div>\n<div>{ratios(beside)}</div>\n</div>",
             '<div class="am-stops-table" markdown>',
             "",
             *summary,

@@ -109,16 +109,14 @@ def road(results):
     rows = [r for r in pick(small.rows, N=N) if r["step"]]
     sdpa = only(small.rows, N=N, implementation=SDPA)
     beside_sdpa = Comparison(pick(small.rows, N=N), LAST)[SDPA]
-    full = Comparison(pick(large.rows, dtype="bfloat16"), LAST, [CUDNN, "torch:flash"], CELL)
+    full = Comparison(pick(large.rows, dtype="bfloat16"), LAST, [CUDNN], CELL)
     one = full.row(LAST, full.cases[0])
     times = [MS.text(row).replace(" ", "\u00a0") for row in (rows[0], rows[-1], sdpa)]
-    best = [gain.word for gain in full.best().values()]
     stops = columns(
         rows, {"kernel": "implementation", "time": MS, "rate": RATE, "what it is": "label"}
     )
     return Figure(
-        finding=f"Attention, from {times[0]} to {times[1]}. PyTorch's SDPA takes "
-        f"{times[2]}; with the GPU full, ours leads it, but not FlashAttention-3 and -4.",
+        finding=f"Attention, from {times[0]} to {times[1]}. PyTorch's SDPA takes {times[2]}.",
         caption=f"{cell(small.label)}, queued: {rows[0]['heads']} heads of {N} "
         f"queries and keys, D {rows[0]['D']}, float16, all timed in one run. The drawing is of a "
         "smaller attention.",
@@ -131,7 +129,7 @@ def road(results):
                 "cuDNN, GPU full": full[CUDNN],
                 "FA-3 and FA-4, GPU full": full.best(),
             },
-            "Right of 1: faster. Hollow: too close to call; gray: fewer than three runs. "
+            "Right of 1: faster. Hollow: too close to call. "
             f"GPU full: {count(one['batch'] * one['N'])} tokens, "
             f"{one['heads'] * one['D']} columns, bfloat16.",
             table(stops),
@@ -141,13 +139,6 @@ def road(results):
                 row["implementation"] for before, row in pairwise(rows) if TIME(row) > TIME(before)
             ]
             == ["tiled_attention"],
-            "snippets/scoreboard/figures.py: but not FlashAttention-3": best.count("behind")
-            > best.count("ahead"),
-            "snippets/scoreboard/figures.py: with the GPU full, ours leads": all(
-                gain.word == "ahead"
-                for other in (CUDNN, "torch:flash")
-                for gain in full[other].values()
-            ),
         },
         sources=(small, large),
     )

@@ -455,6 +455,13 @@ def test_listing_stale_results_needs_no_torch():
     assert re.search(r"\d+ stale results of \d+", done.stdout)
 
 
+@pytest.mark.parametrize("made", ["wide", "in_turn"])
+def test_files_made_of_the_pieces_of_another_need_no_torch(made):
+    """A site is built without it; `make serve` does that."""
+    code = f"from snippets.hopper_attention.{made} import source; print(source())"
+    assert "def hopper_attention(" in run_without_torch(code).stdout
+
+
 def test_where_a_figure_draws_nothing_its_rows_stand_as_stored():
     rows = [{"name": name, "D": 64, "ok": name == "a", "ms_samples": [0.1, 0.2]} for name in "ab"]
     result = made_up.result("flash_attention", "kernels", rows)

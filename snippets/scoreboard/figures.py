@@ -130,8 +130,7 @@ def road(results):
                 "FA-3 and FA-4, GPU full": full.best(),
             },
             "Right of 1: faster. Hollow: too close to call. "
-            f"GPU full: {count(one['batch'] * one['N'])} tokens, "
-            f"{one['heads'] * one['D']} columns, bfloat16.",
+            f"GPU full: {count(one['batch'] * one['N'])} tokens, bfloat16.",
             table(stops),
         ),
         claims={

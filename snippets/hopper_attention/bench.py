@@ -86,7 +86,7 @@ def wide(lab):
 
 
 FILE = "kernel_fast.py"
-APART = {  # D → what of the last percents is left out, one at a time, in the variant for long rows
+APART = {  # D → what is left out, one at a time, of the variant for long rows
     64: {
         "three in turn": IN_TURN,
         "in no order": [
@@ -116,7 +116,7 @@ BESIDE = [OURS, "flash_attention_3", "flash_attention_4"]
 
 @measured_on("gpu")
 def in_turn(lab):
-    """The last percents, by the file for them, beside the best there is; each of them apart."""
+    """The last few percent, by the file for them, beside the best there is; each of them apart."""
     launcher = variant(OURS, IN_TURN)
     table = launcher.__globals__["VARIANTS"]
     apart = {

@@ -1,4 +1,4 @@
-"""The last percents: pieces of kernel.py that make it faster on long and on short rows.
+"""The last few percent: pieces of kernel.py that make it faster on long and on short rows.
 
 A file of its own, kernel_fast.py, for the reason that wide.py gives.
 """

@@ -109,7 +109,7 @@ def road(results):
     rows = [r for r in pick(small.rows, N=N) if r["step"]]
     sdpa = only(small.rows, N=N, implementation=SDPA)
     beside_sdpa = Comparison(pick(small.rows, N=N), LAST)[SDPA]
-    full = Comparison(pick(large.rows, dtype="bfloat16"), LAST, [CUDNN], CELL)
+    full = Comparison(pick(large.rows, dtype="bfloat16"), LAST, by=CELL)
     one = full.row(LAST, full.cases[0])
     times = [MS.text(row).replace(" ", "\u00a0") for row in (rows[0], rows[-1], sdpa)]
     stops = columns(

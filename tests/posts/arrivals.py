@@ -10,8 +10,8 @@ MEETS = re.compile(r"\bbar(rier)?\.(warp\.)?sync")
 def arrivals(ptx, products=False):
     """(line, whether its warps have met since they last touched memory) of each arrival.
 
-    `products`: four warps make one, so to have waited for its end counts as having met. CUTLASS
-    releases its buffers so, by one thread of the four warps.
+    `products`: four warps make one together, so having waited for its end counts as having met.
+    CUTLASS releases its buffers that way, by one thread of the four warps.
 
     One thread arrives for all the threads of its warps. So they must have met before: a thread that
     still reads a buffer would otherwise see what comes next. The arrival that expects a copy's

@@ -1,7 +1,7 @@
 """The front page's road: every kernel on the same work is a stop of one slider (widgets/road.js).
 
 A stop is a drawing of one program, the lines of code that change, and a time. All are HTML that
-needs no script: the last stop shows, and below it a table. Shapes that all stops share have a place
+needs no script: one stop shows, and below it a table. Shapes that all stops share have a place
 for each, `data-at`, so that they move from one to the next.
 """
 
@@ -43,13 +43,14 @@ class Stop(NamedTuple):
 ONE_KEY, KEPT = "score = tl.sum(q * k", "scores = tl.where(slots == n"
 EACH_KEY, SUMMED = "for n in range(N)", "acc += weight * v"
 MULTIPLIED = "scores = tl.sum(q[:, :, None] * k"
+OPENS = "flash_attention"  # in the language that the page promises, with a way to both sides
 BY_CORES = ("s = tl.dot(q_tile, k_tile.T", "acc = tl.dot(rounded, v_tile")
 FILLED = ("_fill(k_desc", "_fill(v_desc")
 LAUNCHES = ("_run_matmul(q, k_t", "_run_softmax(", "_run_matmul(weights")
 STOPS = {
     "basic_attention": Stop(
-        "A program takes one query and goes through the keys one at a time. It keeps the scores of "
-        "its row on the chip.",
+        "A program takes one query, goes through the keys one at a time, and keeps its row of "
+        "scores on the chip.",
         (
             "q = tl.load(q_row",
             EACH_KEY,
@@ -62,8 +63,8 @@ STOPS = {
         (14, 15),
     ),
     "composed_attention": Stop(
-        "Two products on tensor cores with a softmax in between, each a kernel of its own. All "
-        "scores go to memory and come back: a call needs up to {memory} besides its inputs.",
+        "Two products on tensor cores and a softmax in between, each a kernel. All scores go to "
+        "memory and back: a call needs up to {memory}.",
         ("scores = q.new_empty(", *LAUNCHES),
         (ONE_KEY, KEPT, SUMMED),
         ((4, 12),),
@@ -71,8 +72,8 @@ STOPS = {
         stored=True,
     ),
     "tiled_attention": Stop(
-        "One kernel again. A running softmax needs one small tile of scores at a time, so no "
-        "matrix is stored. Without tensor cores the time goes back up.",
+        "One kernel: a running softmax needs one small tile of scores at a time. "
+        "Without tensor cores the time goes back up.",
         (MULTIPLIED, "m_new =", "alpha =", "acc = acc * alpha", "acc += tl.sum(weights * values"),
         LAUNCHES,
         ((6, 8),),
@@ -86,8 +87,8 @@ STOPS = {
         (8, 16),
     ),
     "hopper_attention": Stop(
-        "One warp only loads, ahead of the others. Two or three groups of four warps compute, each "
-        "its own queries, and multiply one tile while they take the softmax of the next.",
+        "One warp loads ahead. Groups of four warps multiply one tile while they take the softmax "
+        "of the next.",
         (
             *FILLED,
             "scores = _issue_qk(",
@@ -221,9 +222,9 @@ def _moved(
 
 
 def moved(places: Sequence[Place], css: str, **look: str) -> str:
-    """A box with a place at each stop, x, y, width and height: without a script at the last."""
+    """A box with a place at each stop, x, y, width and height: at the first shown to begin with."""
     at = [" ".join(f"{number:.4g}" for number in place) for place in places]
-    x, y, wide, tall = at[-1].split()
+    x, y, wide, tall = at[list(STOPS).index(OPENS)].split()
     style = ";".join(f"{name.replace('_', '-')}:{value}" for name, value in look.items())
     return (
         f'<rect class="{css}" data-at="{";".join(at)}" x="{x}" y="{y}" width="{wide}" '
@@ -239,7 +240,7 @@ def _plate(x: float, y: float, columns: int, rows: int, look: str) -> str:
 
 
 def drawing() -> str:
-    """One program of each kernel at work, a stop on top of the other; the last one shows."""
+    """One program of each kernel at work, a stop on top of the other; one shows."""
     tensors, chip, hbm = _example(), MEMORIES["registers"], MEMORIES["HBM"]
 
     def marks(tensor: str, rows: range, columns: range) -> str:
@@ -296,10 +297,9 @@ def drawing() -> str:
 
 def _each(drawn: Sequence[str]) -> str:
     """What each stop alone shows."""
-    last = len(drawn) - 1
     return "".join(
-        f'<g class="am-at{" am-now" * (index == last)}" data-stop="{index}">{parts}</g>'
-        for index, parts in enumerate(drawn)
+        f'<g class="am-at{" am-now" * (name == OPENS)}" data-stop="{index}">{parts}</g>'
+        for index, (name, parts) in enumerate(zip(STOPS, drawn, strict=True))
         if parts
     )
 
@@ -313,8 +313,11 @@ def _percent(ms: float, longest: float) -> str:
     return f"{100 * math.log(ms / FROM_MS) / math.log(longest / FROM_MS):.4g}%"
 
 
-def scales(rows: Sequence[Row], others: Sequence[Row]) -> str:
-    """Bars that are as long as the page's style says, with the time of each stop and the others."""
+def scales(rows: Sequence[Row], others: Sequence[Row], share: str) -> str:
+    """Bars that are as long as the page's style says, with the time of each stop and the others.
+
+    `share` is what the bar from zero shows.
+    """
     longest = max(map(TIME, rows))
     marks = [
         f'<i style="left:{_percent(ms, longest)}">{ms:g}{" ms" * (ms == 100)}</i>'
@@ -330,7 +333,7 @@ def scales(rows: Sequence[Row], others: Sequence[Row]) -> str:
         '<div class="am-log" role="img" aria-label="Times, on a logarithmic scale: '
         f'{"; ".join(told)}.">{"".join(marks)}</div>'
         '<div class="am-linear">linear<i></i>'
-        f'<span data-part="share">{_share(rows[-1], rows)}</span></div>'
+        f'<span data-part="share">{share}</span></div>'
     )
 
 
@@ -406,10 +409,9 @@ def player(
     `beside` says how the last one compares with others, whose names are its keys, and `note` how
     to read that.
     """
-    names = [row["implementation"] for row in rows]
     labels, told = [], []
     for before, row in zip([None, *rows], rows, strict=False):
-        name, now = row["implementation"], " am-now" * (row is rows[-1])
+        name, now = row["implementation"], " am-now" * (row["implementation"] == OPENS)
         time, first, most = MS.text(row), rows[0], max(map(TIME, rows))
         style = f"--am-hue:{identity(name).color};--am-length:{_percent(TIME(row), most)};"
         style += f"--am-part:{100 * TIME(row) / most:.3g}%"
@@ -417,38 +419,40 @@ def player(
         said = f"{gain} as fast as {_short(first)}" if before else "where we begin"
         if before and TIME(row) > TIME(before):
             said += f", {measured_ratio(TIME(row) / TIME(before))} the time of {_short(before)}"
+        share = _share(row, rows)
+        if now:
+            shown = (style, time, said, share)
         labels.append(
             f'<li class="{now.strip()}" data-post="{name}" data-said="{time}" data-gain="{said}" '
-            f'data-share="{_share(row, rows)}" style="{style}">'
-            f"<b>{_short(row)}</b> {time}</li>"
+            f'data-share="{share}" style="{style}"><b>{_short(row)}</b> {time}</li>'
         )
         words_ = STOPS[name].told.format(memory=size(row["bytes_peak"]))
         code = _code(name, before["implementation"] if before else "")
         told += [
             f'<div class="am-stop{now}" data-kernel="{name}" markdown>',
-            f"<p><strong>{name}</strong> {html.escape(words_, quote=False)}</p>",
+            "",
+            f"**{name}** {html.escape(words_, quote=False)} "
+            f'[Read the post](/posts/{name}.md){{ aria-label="Read the post on {name}" }}',
+            "",
             code,
-            "",
-            f"[Read the post on {name}](/posts/{name}.md)",
-            "",
             "</div>",
         ]
-    last = rows[-1]
+    style, time, said, share = shown
     return "\n".join(
         [
             f'<div class="am-way" data-widget="road" style="{style}" markdown>',
             f'<ol class="am-stops">{"".join(labels)}</ol>',
             f'<div class="am-program">{drawing()}</div>',
-            f'<div class="am-clock"><p><b data-part="time">{MS.text(last)}</b> '
+            f'<div class="am-clock"><p><b data-part="time">{time}</b> '
             f'<span data-part="gain">{said}</span></p>'
-            f"{scales(rows, others)}</div>",
+            f"{scales(rows, others, share)}</div>",
             '<div class="am-told" markdown>',
             *told,
             "</div>",
             '<details class="am-change" markdown><summary>Beside PyTorch, cuDNN and FlashAttention'
             '</summary><div class="am-beside" markdown><div markdown>',
             "",
-            f"**{names[-1]}: times as fast as …**",
+            f"**{rows[-1]['implementation']}: times as fast as …**",
             "",
             f"{note} [Every case](/lab/scoreboard.md)",
             "",

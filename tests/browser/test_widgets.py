@@ -407,7 +407,9 @@ def test_every_stop_of_the_road_has_its_own_time_code_drawing_and_post(opened, m
     table = [row.split("\t") for row in box.locator("tbody tr").all_text_contents()]
     names = box.locator(".am-stops li").evaluate_all("all => all.map(li => li.dataset.post)")
     slider, shown = box.locator(SLIDER), box.locator(".am-stop:visible")
-    assert slider.get_attribute("aria-valuetext").startswith(names[-1]), "the last at first"
+    opens = slider.get_attribute("aria-valuetext")
+    assert opens.startswith(box.locator(".am-stops .am-now").get_attribute("data-post"))
+    assert not opens.startswith((names[0], names[-1])), "a way to both sides"
     slider.press("Home")
     seen = set()
     for name in some(names, 5):

@@ -1,5 +1,5 @@
 /* Every kernel on the same work, on one slider: the drawing, the code and the clock of a stop follow it. All of them are
-   in the page, made by scoreboard/road.py, with the last stop shown: this adds the slider and moves what is there.
+   in the page, made by scoreboard/road.py, with one stop shown: this adds the slider and moves what is there.
    The stop is in the address once a reader has chosen one. */
 import { asked, rememberLater } from "../site/address.js";
 import { make, partsOf } from "../site/dom.js";
@@ -9,7 +9,8 @@ const SWEEP_MS = 1100; // in which a program goes through its keys, to the tile 
 const reduced = matchMedia("(prefers-reduced-motion: reduce)");
 
 export function start(box) {
-  const stops = [...box.querySelectorAll(".am-stops > li")];
+  const rail = box.querySelector(".am-stops");
+  const stops = [...rail.children];
   const names = stops.map((stop) => stop.dataset.post);
   const { moving, time, gain, share } = partsOf(box);
   const shapes = [...box.querySelectorAll("[data-at]")].map((shape) => [
@@ -49,10 +50,11 @@ export function start(box) {
   }
 
   range.addEventListener("input", () => {
+    rail.classList.add("am-dragged");
     show(Number(range.value));
     later({ [PARAMETER]: names[range.value] });
   });
-  box.querySelector(".am-stops").before(range);
+  rail.before(range);
   const first = names.indexOf(asked(PARAMETER));
-  show(first < 0 ? names.length - 1 : first);
+  show(first < 0 ? stops.findIndex((stop) => stop.matches(".am-now")) : first);
 }

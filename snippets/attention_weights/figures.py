@@ -38,12 +38,12 @@ def attention_map(results):
     weight, layer, head = max(
         found, key=lambda f: f[0] - mean(row[key] for row in first[f[1]]["weights"][f[2]])
     )
-    given = [weights[query][key] for r in first for weights in r["weights"]]
+    heads = [[*map(mean, zip(*one, strict=True))] for r in result.rows for one in r["weights"]]
     asks, answers = _word(tokens[query]), _word(tokens[key])
     return Figure(
         finding=f"In layer {layer} head {head}, {asks} looks most at {answers}.",
         caption="A stronger color means more. `[CLS]` and `[SEP]` are tokens that the model adds "
-        "around a sentence.",
+        "around a sentence; most heads give `[CLS]` the most.",
         widget='<div class="am-map" data-widget="attention_map" '
         f'data-sentences="{" ".join(sentences)}" data-layer="{layer}" '
         f'data-head="{head}" data-token="{query}" role="group" '
@@ -56,7 +56,11 @@ def attention_map(results):
             "found": len(found),
         },
         claims={
-            f"{PAGE}: Each of these 72 *heads*": len(given) == 72,
+            f"{PAGE}: Each of these 72 *heads*": len(heads) == 72 * len(sentences),
+            "snippets/attention_weights/figures.py: most heads give `[CLS]` the most": mean(
+                each[0] == max(each) for each in heads
+            )
+            > 0.9,
             f"{PAGE}: these heads, layer 5 head 11: nearly every token looks at it": len(found) == 3
             and max(found)[1:] == (5, 11)
             and mean(row[key] == max(row) for row in first[5]["weights"][11]) > 0.75,

@@ -191,7 +191,7 @@ def regimes(results):
         plot=charts.dots(
             derived(results, lambda result: beside_cudnn(result, ("regime", *CELL))),
             [
-                Series(LAST, case(at), at)
+                Series(LAST, f"{case(at, 'D', 'causal')}, {at['N'] // 1024}k", at)
                 for cell_ in sorted({tuple(r[axis] for axis in CELL) for r in pick(rows)})
                 for at in [dict(zip(CELL, cell_, strict=True))]
             ],

@@ -15,6 +15,7 @@ import yaml
 
 from snippets._lab.results import store
 from snippets._lab.rooms import FOR_SCRIPTS
+from snippets._site import named_numbers
 from snippets._site.includes import whole
 from tests.floors import perhaps, some
 
@@ -544,12 +545,13 @@ def test_no_stored_time_of_a_gpu_was_disturbed():
 
 
 @pytest.mark.parametrize("post", [*POSTS, *(page.stem for page in parts())])
-def test_a_post_has_date_description_and_tags(post):
+def test_a_post_has_date_description_tags_and_what_it_found(post):
     found = front_matter(f"docs/posts/{post}.md")
     assert re.fullmatch(r"\d{4}-\d\d-\d\d", str(found.get("date")))
     assert len(found.get("description") or "") > 20
     assert found.get("tags")
     assert found.get("title")
+    assert named_numbers.NAMED.search(found["found"]), "a number of its own"
 
 
 @pytest.mark.parametrize("post", POSTS)

@@ -23,11 +23,6 @@ def main(arguments: list[str] | None = None) -> int:
     commands.add_parser("check-html", parents=[built], help="check a built site's HTML and links")
     commands.add_parser("links", parents=[built], help="follow a built site's links to elsewhere")
     commands.add_parser("mistakes", help="ask the playground about typical mistakes (chromium)")
-    command = commands.add_parser(
-        "screenshots", parents=[built], help="render each page in four ways"
-    )
-    command.add_argument("page", nargs="*", help="like posts/coalescing/; default: all")
-    command.add_argument("--out", type=Path, default=ROOT / ".cache" / "screenshots")
     command = commands.add_parser("offline", parents=[built], help="pack it to be read from a file")
     command.add_argument("out", type=Path, help="the zip to write")
     command = commands.add_parser("your-kernel", help="fold a kernel to what is asked for")
@@ -98,12 +93,4 @@ def _offline(options: argparse.Namespace) -> int:
 
     options.out.write_bytes(offline.archive(options.site))
     console.print(f"{options.out}: {options.out.stat().st_size / 1e6:.1f} MB", highlight=False)
-    return 0
-
-
-def _screenshots(options: argparse.Namespace) -> int:
-    from snippets._site.screenshots import screenshots
-
-    made = screenshots(options.site, options.out, options.page)
-    console.print(f"{len(made)} pictures in {options.out}", highlight=False)
     return 0

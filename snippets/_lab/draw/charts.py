@@ -284,21 +284,19 @@ def bars(
     texts: bool = True,
     columns: int = 0,
     ends: tuple[float, float] | None = None,
-    along: str = "",
     dotted: bool = False,
 ) -> Chart:
     """A bar for each place, lying unless `upright`, in each view; of each device.
 
     `groups` put several bars at a place, each with the look of its series; `stacked` puts them on
     top of each other, and `as_share` counts them as parts of their sum; a group without a key
-    leaves each place its look, and its symbol alone tells. `along` is what all the places are,
-    where their names alone do not tell.
+    leaves each place its look, and its symbol alone tells.
     """
     at = _series(places)
     beside = 1 if dotted else len(results) * (1 if stacked else len(groups) or 1)
     names = tuple(place.look.name for place in at)
     top, bottom = -0.6, len(at) - 0.4  # the first place is on top, or on the left
-    naming = Axis(along, low=top, high=bottom, names=names, beside=beside)
+    naming = Axis("", low=top, high=bottom, names=names, beside=beside)
     if not upright:
         naming = replace(naming, low=bottom, high=top)
     rules = [replace(r, across="y" if upright else "x") for r in _references(references, results)]

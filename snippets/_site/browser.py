@@ -130,7 +130,7 @@ def chromium() -> Iterator[Any]:
 
 
 def addresses(site: Path) -> list[str]:
-    """Addresses of the pages of a built site, relative to its root. Raises DataError if it has none."""
+    """Addresses of the pages of a built site, from its root on. Raises DataError if it has none."""
     pages = [p for p in site.rglob("index.html") if REPLACED not in p.read_text("utf-8")]
     found = sorted(p.parent.relative_to(site).as_posix() for p in pages)
     if not found:

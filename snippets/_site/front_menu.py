@@ -1,7 +1,8 @@
 """The road as a menu: every post with its title, what it is about, what it found, and its minutes.
 
 The order is the navigation's. What a post found is a line of its front matter, `found`, whose
-numbers are named as in its text. A place with `data-posts` gets those posts alone.
+numbers are named as in its text. A place with `data-posts` gets those posts alone, and the front
+page leaves out what they are about.
 """
 
 import html
@@ -40,10 +41,10 @@ def _rung(number: int, post: Page, page: Page, docs: str) -> str:
     address = post.file.url_relative_to(page.file)
     title = html.escape(export.title(post), quote=False)
     text = SENTENCE.split(str(post.meta.get("description", "")))[0]
+    about_it = "" if page.is_homepage else f"<p>{html.escape(text, quote=False)}</p>"
     found = named_numbers.NAMED.sub(r"<b>\g<0></b>", html.escape(str(post.meta.get("found", ""))))
     return (
-        f'<li><i>{number}</i><div><a href="{address}">{title}</a>'
-        f"<p>{html.escape(text, quote=False)}</p></div>"
+        f'<li><i>{number}</i><div><a href="{address}">{title}</a>{about_it}</div>'
         f"<em>{named_numbers.filled(found, Path(docs))}</em>"
         f"<span>{about.minutes(post.content or '')} min</span></li>"
     )

@@ -55,13 +55,18 @@ def test_every_launcher_of_a_published_post_is_in_the_reference():
     assert not [p for p in some(found) if (p, p) not in launchers]
 
 
-def test_the_front_page_is_a_menu_of_every_post_in_the_order_of_the_navigation(tmp_path):
+def test_the_road_is_a_menu_of_every_post_in_the_order_of_the_navigation(tmp_path):
     def page(name, part="Part", **meta):
         file = SimpleNamespace(name=name, url_relative_to=lambda front: f"posts/{name}/")
         meta = {"description": "First. Second.", "found": "{{ one.two.three }}, & fast", **meta}
         parent = SimpleNamespace(title=part)
         return SimpleNamespace(
-            file=file, title=f"On {name}", meta=meta, content="<p>word</p>", parent=parent
+            file=file,
+            title=f"On {name}",
+            meta=meta,
+            content="<p>word</p>",
+            parent=parent,
+            is_homepage=name == "front",
         )
 
     posts = [page("one", "A"), page("two", "B", description="Short.")]
@@ -81,6 +86,8 @@ def test_the_front_page_is_a_menu_of_every_post_in_the_order_of_the_navigation(t
     short = front_menu.filled(place, posts, page("index"), tmp_path)
     assert re.findall(r"<i>(\d)</i>.*?>On (\w+)</a>", short) == [("2", "two")]
     assert "<h3>" not in short
+    front = front_menu.filled('<div class="am-road"></div>', posts, page("front"), tmp_path)
+    assert front == re.sub("<p>[^<]*</p>", "", made)
 
 
 def test_a_glossary_word_is_there_once_and_its_text_fits_a_tooltip():

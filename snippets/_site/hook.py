@@ -190,9 +190,10 @@ def on_page_context(
     """What the theme's templates show beside a page's own text."""
     try:
         context["reading"] = about.context(page, config, nav)
-    except DataError as error:
+        posts = about.posts(nav)
+        page.content = front_menu.filled(page.content or "", posts, page, config.docs_dir)
+    except (DataError, named_numbers.UnknownNumber) as error:
         raise PluginError(f"{page.file.src_uri}: {error}") from error
-    page.content = front_menu.filled(page.content or "", about.posts(nav), page, config.docs_dir)
     if notebooks.is_notebook(page):
         context["reading"]["card"] = notebooks.card_path(page)
     about.place_beside(page, nav)

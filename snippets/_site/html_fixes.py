@@ -8,6 +8,7 @@
   and punctuation have the shortest tag there is, and a block says how many lines it has, so that a
   browser can leave it aside until it comes near, and how many columns, so that a script knows which
   blocks scroll without looking at them. A chart says how high the text around it is, for the same.
+  A long line says how far in it begins: where it wraps, the rest stands a little further in.
 - The theme asks the host of a repository for its number of stars from the reader's browser.
 - Templates indent their lines. Where spaces do not show they are left out: 1.4 kB of a packed page.
 """
@@ -22,6 +23,12 @@ MARKUP = re.compile(r"<[^>]+>")
 PLAIN_SPAN = re.compile(r'<span class="(?:n|w)">([^<]*)</span>')
 QUIET_SPAN = re.compile(r'<span class="[op]">([^<]*)</span>')
 CODE_BLOCK = re.compile(r'<div class="([^"]*\bhighlight\b[^"]*)">(?=(.*?)</code></pre>)', re.DOTALL)
+TOKEN = re.compile(r'<span class="(\w+)">([^<]*\n[^<]*)</span>')  # of several lines
+LISTING = re.compile(  # whose lines are not marked yet
+    r"(<pre\b[^>]*>(?:<span></span>)?<code[^>]*>)(?!<span class=.am-)(.*?)(?=</code></pre>)",
+    re.DOTALL,
+)
+LONG = 40  # letters that have room on any phone
 CHART = re.compile(
     r'(<div class="am-figure am-chart" .*?style=")'
     r'(?=.*?am-finding">(.*?)</p>.*?<figcaption>(.*?)</figcaption>)',
@@ -88,6 +95,7 @@ def fixed(content: str) -> str:
     content = PLAIN_SPAN.sub(r"\1", content)
     content = QUIET_SPAN.sub(r"<i>\1</i>", content)
     content = CODE_BLOCK.sub(_code_block, content)
+    content = LISTING.sub(_long_lines, content)
     content = CHART.sub(_chart, content)
     for quiet in UNSEARCHED:
         content = content.replace(quiet, quiet.replace(" ", " data-search-exclude ", 1))
@@ -103,6 +111,26 @@ def _code_block(match: re.Match[str]) -> str:
         escaped = html.escape(commands).replace("\n", "&#10;")
         quiet += f' data-copy="{escaped}"'  # the theme's button copies that
     return f'<div class="{match[1]}"{quiet} style="--am-lines: {lines}; --am-columns: {columns}">'
+
+
+def _long_lines(match: re.Match[str]) -> str:
+    code = TOKEN.sub(_token_of_each_line, match[2])
+    return match[1] + "".join(map(_marked_if_long, code.splitlines(keepends=True)))
+
+
+def _token_of_each_line(match: re.Match[str]) -> str:
+    return "\n".join(
+        f'<span class="{match[1]}">{line}</span>' if line else "" for line in match[2].split("\n")
+    )
+
+
+def _marked_if_long(line: str) -> str:
+    text = html.unescape(MARKUP.sub("", line)).rstrip()
+    whole = line.count("</") * 2 == line.count("<")  # no tag goes on in another line
+    if len(text) <= LONG or not whole:
+        return line
+    indent = len(text) - len(text.lstrip())
+    return f'<span class="am-long" style="--am-in:{indent}ch">{line}</span>'
 
 
 def _chart(match: re.Match[str]) -> str:

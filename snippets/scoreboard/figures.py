@@ -126,11 +126,11 @@ def road(results):
             [sdpa],
             {
                 "PyTorch SDPA, these heads": beside_sdpa,
-                "cuDNN, GPU full": full[CUDNN],
-                "FA-3 and FA-4, GPU full": full.best(),
+                "cuDNN": full[CUDNN],
+                "FlashAttention-3 and -4": full.best(),
             },
-            "Right of 1: faster. Hollow: too close to call. "
-            f"GPU full: {count(one['batch'] * one['N'])} tokens, bfloat16.",
+            "Right of 1.0: faster; hollow: too close to call. The last two: "
+            f"{count(one['batch'] * one['N'])} tokens, bfloat16.",
             table(stops),
         ),
         numbers={row["implementation"].partition("_")[0]: MS.text(row) for row in rows},
@@ -420,10 +420,10 @@ def training(results):
 
 
 def _grid_of(row):
-    """A grid in words: "D 64, 3 heads, causal", "D 128, 131 tiles", "D 64, 15 heads on 5, …"."""
+    """A grid in words: "D 64, 3 heads, causal", "D 64, N 999, 4 heads on 2, …"."""
     what = many(row["tiles"], "tile") if "tiles" in row else many(row["heads"], "head")
     if "heads_kv" in row:
-        what += f" on {row['heads_kv']}, N {cell(row['N'])}, batch {row['batch']}"
+        what = f"N {cell(row['N'])}, {what} on {row['heads_kv']}, batch {row['batch']}"
     return f"D {row['D']}, {what}" + ", causal" * row["causal"]
 
 

@@ -57,7 +57,7 @@ OF_THE_POST = (
     "figures_need_neither_torch_nor_triton",
     "every_result_has_a_figure_of_the_same_name",
     "the_whole_file_is_one_click_away",
-    "a_post_has_date_description_and_tags",
+    "a_post_has_date_description_tags_and_what_it_found",
     "a_post_has_its_parts",
 )
 OF_THE_HOUSE = (

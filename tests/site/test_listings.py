@@ -51,3 +51,15 @@ def test_a_file_is_published_without_the_names_of_its_parts():
 )
 def test_what_was_typed_is_copied_and_nothing_else(session, commands):
     assert html_fixes.typed(session) == commands
+
+
+def test_a_long_line_says_how_far_in_it_begins():
+    long = "y" * (html_fixes.LONG + 1)
+    code = f'short\n    <i>{long}</i>\n<span class="sd">"{long}\n{long}"</span>\n<b>{long}\n</b>'
+    further, here = (f'<span class="am-long" style="--am-in:{at}ch">' for at in (4, 0))
+    assert html_fixes.fixed(f"<pre><code>{code}</code></pre>") == (
+        f"<pre><code>short\n{further}    <i>{long}</i>\n</span>"
+        f'{here}<span class="sd">"{long}</span>\n</span>'
+        f'{here}<span class="sd">{long}"</span>\n</span>'
+        f"<b>{long}\n</b></code></pre>"
+    ), "a line whose tag goes on in the next stays as it is"

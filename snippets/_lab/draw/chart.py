@@ -21,7 +21,7 @@ TITLE = 24  # pixels of a panel's or an axis' title
 SCALE = 86  # pixels of a heatmap's scale
 EDGE = 12  # pixels that are free at a side with nothing on it
 WIDE, PHONE = 780, 350  # pixels of a chart
-WRAP = {False: 34, True: 17}  # characters of a name on an axis, in one line; on a phone
+WRAP = {False: 34, True: 18}  # characters of a name on an axis, in one line; on a phone
 MOST_LABELS = 9  # written at the lines' ends; more than these are a legend
 GLYPHS = {  # a symbol, filled and open, in a line of text
     "circle": "●○",
@@ -219,8 +219,11 @@ def _room(axis: Axis, phone: bool) -> int:
 
 
 def _wrapped(name: str, phone: bool) -> str:
-    """A name on an axis, its lines set apart."""
-    lines = textwrap.wrap(name, WRAP[phone], break_long_words=False, break_on_hyphens=False)
+    """A name on an axis, its lines set apart: after a comma, where its parts are short."""
+    parts = [p.replace(" ", "\u00a0") if len(p) < WRAP[phone] else p for p in name.split(", ")]
+    lines = textwrap.wrap(
+        ", ".join(parts), WRAP[phone], break_long_words=False, break_on_hyphens=False
+    )
     return "<br>".join(lines)
 
 

@@ -25,7 +25,7 @@ export function* roles({ draw, at, colors, small, script, time }) {
     const q = script.buffers.find((b) => b.kind === "q" && b.index === i);
     const came = q ? part(time, q.from, q.full) : 0;
     if (came) draw.box(mix(at.qx, at.sx - 1.05, came), top + 0.2, mix(script.D, BAND, came), perConsumer - 0.4, { fill: colors.q, alpha: 0.9 });
-    draw.words(at.mx + 2.2, top + 0.75, name, { color: color(i), px: small, weight: 700 });
+    draw.words(at.ax - 0.6, top + 0.75, name, { color: color(i), px: small, weight: 700, align: "right" });
 
     const softmax = spansOf(name, "softmax");
     const added = spansOf(name, "values");

@@ -36,7 +36,7 @@ export function stage(canvas, ground, script) { // ground: all that never moves,
     fonts = { sans: style.getPropertyValue("--am-sans") || "sans-serif", mono: style.getPropertyValue("--am-mono") || "monospace" };
     colors = colorsOf(canvas);
     size = canvas.clientWidth / at.wide;
-    small = Math.max(9, Math.min(12, size * 0.62));
+    small = Math.max(9, Math.min(11, size), Math.min(12, size * 0.62)); // a phone leaves no more room
   }
 
   /* Whether the size and the colors are still those that were measured. */

@@ -208,7 +208,7 @@ function showSentence(map) {
 }
 
 const sayAll = ({ data, parts }) => {
-  parts.count.textContent = `All ${data.layers * data.heads} heads: rows are layers, columns heads`;
+  parts.count.textContent = `All ${data.layers * data.heads} heads, a row per layer; dots: worth a look`;
 };
 
 // The task: a pattern that the small pictures show, and the numbers of one head confirm.

@@ -31,6 +31,13 @@ function distance(file, choice) {
   return [...lacks, ...has].reduce((sum, name) => sum + weight(name), 5 * D + 5 * gpu);
 }
 
+/* As html_fixes.py marks a long line. */
+function wrapping(parts) {
+  const line = make("span", { className: "am-long" }, ...parts, "\n");
+  line.style.setProperty("--am-in", `${line.textContent.search(/\S|$/)}ch`);
+  return line;
+}
+
 function build(box, data) {
   const base = new URL(box.querySelector(".am-source").href);
   const labels = data.features;
@@ -59,7 +66,14 @@ function build(box, data) {
       if (!response.ok) throw new Error(response.status);
       const pieces = await response.json();
       if (turn !== latest) return;
-      listing.replaceChildren(...pieces.map(([className, textContent]) => make("span", { className, textContent })));
+      const lines = [[]];
+      for (const [className, text] of pieces) {
+        text.split("\n").forEach((textContent, at) => {
+          if (at) lines.push([]);
+          lines.at(-1).push(make("span", { className, textContent }));
+        });
+      }
+      listing.replaceChildren(...lines.map(wrapping));
     } catch (error) {
       if (turn === latest) listing.textContent = `The file could not be loaded (${error.message}).`;
     }
@@ -84,7 +98,7 @@ function build(box, data) {
     curl.textContent = `curl -O ${address}`;
     const which = exact ? "" : " the nearest";
     links.replaceChildren(
-      make("a", { className: "md-button md-button--primary am-copy", href: address, textContent: `Copy${which}` }), " · ",
+      make("a", { className: "md-button md-button--primary am-copy", href: address, textContent: `Copy${which}` }), " \u2002",
       make("a", { href: address, download: `${file.name}.py`, textContent: `Download${which}` }), " · ",
       make("a", { href: location.href, textContent: "Link to this choice" }),
     );

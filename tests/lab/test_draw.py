@@ -325,8 +325,6 @@ def every_kind():
         "shaded": charts.lines(one, NAMES, views=[View("", bands=[(80, 128, NAMES[0])])]),
         "bars": charts.bars(two, NAMES[:2], views={"short": {"N": 64}, "long": {"N": 128}}),
         "grouped": charts.bars(steps, places, groups=groups),
-        "stacked": charts.bars(steps, places, groups=groups, stacked=True, upright=True),
-        "shares": charts.bars(steps, places, groups=groups, stacked=True, as_share=True),
         "spread": charts.bars(
             steps, places, groups=[replace(g, spread=("low", "high")) for g in groups]
         ),
@@ -438,13 +436,6 @@ def test_a_place_with_two_rows_is_refused_and_an_empty_chart_too():
         charts.bars([result()], ["tiled_attention"])
     with pytest.raises(DataError, match="nothing to draw of time"):
         charts.lines([result()], ["flash_attention"])
-
-
-def test_shares_add_up_to_the_whole():
-    (panel,) = every_kind()["shares"].panels
-    sums = [sum(t.x[i] for t in panel.traces) for i in range(2)]
-    assert sums == pytest.approx([100, 100])
-    assert specification(every_kind()["shares"])["layout"]["barmode"] == "stack"
 
 
 def test_names_at_the_ends_of_lines_do_not_cover_each_other():

@@ -114,7 +114,6 @@ class Chart:
     shared_y: bool = True  # one axis for the panels of a row
     height: int = 0  # pixels of a panel; 0: as many as its marks need
     direct: bool = True  # names at the ends of lines where there is room, not in a legend
-    stacked: bool = False  # bars upon each other
 
 
 def specification(chart: Chart) -> dict[str, Any]:
@@ -173,8 +172,6 @@ def _arranged(chart: Chart, phone: bool) -> "go.Figure":
     )
     if head:
         figure.update_layout(legend={"y": 1, "yanchor": "top"})
-    if chart.stacked:
-        figure.update_layout(barmode="stack")
     listed: set[str] = set()
     for i, panel in enumerate(panels):
         row, column = divmod(i, across)

@@ -276,9 +276,6 @@ def bars(
     views: Views = ALL,
     *,
     groups: Sequence[Series] = (),
-    stacked: bool = False,
-    as_share: bool = False,
-    upright: bool = False,
     log: bool = False,
     references: Sequence[Reference] = (),
     texts: bool = True,
@@ -286,20 +283,16 @@ def bars(
     ends: tuple[float, float] | None = None,
     dotted: bool = False,
 ) -> Chart:
-    """A bar for each place, lying unless `upright`, in each view; of each device.
+    """A lying bar for each place, in each view; of each device.
 
-    `groups` put several bars at a place, each with the look of its series; `stacked` puts them on
-    top of each other, and `as_share` counts them as parts of their sum; a group without a key
+    `groups` put several bars at a place, each with the look of its series; a group without a key
     leaves each place its look, and its symbol alone tells.
     """
     at = _series(places)
-    beside = 1 if dotted else len(results) * (1 if stacked else len(groups) or 1)
+    beside = 1 if dotted else len(results) * (len(groups) or 1)
     names = tuple(place.look.name for place in at)
-    top, bottom = -0.6, len(at) - 0.4  # the first place is on top, or on the left
-    naming = Axis("", low=top, high=bottom, names=names, beside=beside)
-    if not upright:
-        naming = replace(naming, low=bottom, high=top)
-    rules = [replace(r, across="y" if upright else "x") for r in _references(references, results)]
+    naming = Axis("", low=len(at) - 0.4, high=-0.6, names=names, beside=beside)  # the first on top
+    rules = [replace(r, across="x") for r in _references(references, results)]
     found: defaultdict[Quantity, list[float]] = defaultdict(list)  # of all panels alike
     shown = []
     for view in _panels(views):
@@ -314,14 +307,7 @@ def bars(
         ]
         if not marks:
             raise DataError(f"nothing to draw of {counted.name} in {view.title or 'the chart'}")
-        sums: defaultdict[tuple[int, int], float] = defaultdict(float)
-        for mark in marks:
-            sums[mark.device, mark.at] += mark.number
-        if as_share:
-            counted = replace(counted, name="share", unit=units.percent)
-            marks = [m._replace(number=m.number / sums[m.device, m.at]) for m in marks]
         found[counted] += [mark.number for mark in marks]
-        found[counted] += ([1.0] if as_share else sums.values()) if stacked else []
         shown.append((view, counted, marks))
 
     def trace(marks: Sequence[_Mark], scale: Scale, timed: bool) -> "go.Bar | go.Scatter":
@@ -341,10 +327,9 @@ def bars(
             hover.append(f"{head}<br>{told(mark.row) if told else text}")
         looks = [look or at[mark.at].look for mark in marks]
         symbols = [group.symbol if group and group.symbol else each.symbol for each in looks]
-        long, stands = [mark.number / scale.per for mark in marks], [mark.at for mark in marks]
         shared = {
-            "x": stands if upright else long,
-            "y": long if upright else stands,
+            "x": [mark.number / scale.per for mark in marks],
+            "y": [mark.at for mark in marks],
             "name": name,
             "legendgroup": name or None,
             "showlegend": None if name else False,
@@ -365,12 +350,11 @@ def bars(
         ends = [[mark.row[field] for mark in marks] for field in fields]
         errors = _spread([mark.number for mark in marks], ends, scale)
         return go.Bar(
-            orientation="v" if upright else "h",
+            orientation="h",
             marker={"color": color},
-            offsetgroup=device if stacked else None,
             text=said if texts else None,
             textposition=("auto" if errors else "outside") if texts else None,
-            **{"error_y" if upright else "error_x": errors},
+            error_x=errors,
             **shared,
         )
 
@@ -379,13 +363,14 @@ def bars(
         logged = log if view.log is None else bool(view.log)
         every = [*found[counted], *(rule.value for rule in rules)]
         scale, axis = _axis(counted, every, logged, not dotted, None, ends)
-        if texts and not upright:
+        if texts:
             axis = replace(axis, written=[(v / scale.per, len(scale.text(v))) for v in every])
         sorts = dict.fromkeys((mark.device, mark.group) for mark in marks)
         made.append(
             Panel(
                 html.escape(view.title, quote=False),
-                *((naming, axis) if upright else (axis, naming)),
+                axis,
+                naming,
                 [
                     trace([m for m in marks if (m.device, m.group) == sort], scale, counted == TIME)
                     for sort in sorts
@@ -393,7 +378,7 @@ def bars(
                 [replace(rule, value=rule.value / scale.per) for rule in rules],
             )
         )
-    return Chart(made, columns, len(found) == 1 or not upright, direct=False, stacked=stacked)
+    return Chart(made, columns, direct=False)
 
 
 # A dot for each place in each view and device.

@@ -123,14 +123,14 @@ def road(results):
         table=stops,
         widget=player(
             rows,
-            [sdpa],
+            [sdpa, only(small.rows, N=N, implementation="torch:eager")],
             {
                 "PyTorch SDPA, these heads": beside_sdpa,
                 "cuDNN": full[CUDNN],
                 "FlashAttention-3 and -4": full.best(),
             },
-            "Right of 1.0: faster; hollow: too close to call. The last two: "
-            f"{count(one['batch'] * one['N'])} tokens, bfloat16.",
+            "Each dot is a shape, hollow if too close to call; right of the line ours is faster. "
+            f"Last two: {count(one['batch'] * one['N'])} tokens, bfloat16.",
             table(stops),
         ),
         numbers={row["implementation"].partition("_")[0]: MS.text(row) for row in rows},

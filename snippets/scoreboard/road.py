@@ -454,7 +454,7 @@ def player(
             "",
             "**The last kernel beside the best libraries**",
             "",
-            f"{note} [Every case](/lab/scoreboard.md)",
+            f"{note} [Every\u00a0case](/lab/scoreboard.md)",
             "",
             f"</div>\n<div>{ratios(beside)}</div>\n</div></details>",
             '<div class="am-stops-table" markdown>',

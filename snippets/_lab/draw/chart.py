@@ -228,7 +228,7 @@ def _tall(panel: Panel, phone: bool, asked: int) -> int:
     """Pixels of a panel: so many for each name on its axis, else as for a chart of lines."""
     if panel.y.names:
         lines = [1 + _wrapped(name, phone).count("<br>") for name in panel.y.names]
-        return max(sum(max(13 + 15 * n, 20 * panel.y.beside + 10) for n in lines), 60)
+        return max(sum(max(13 + 15 * n + 8 * (n > 2), 20 * panel.y.beside + 10) for n in lines), 60)
     return min(asked or 240, 280) if phone else asked or 300
 
 

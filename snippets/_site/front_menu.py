@@ -27,17 +27,18 @@ def filled(content: str, posts: Sequence[Page], page: Page, docs: str) -> str:
         for number, post in enumerate(posts, 1):
             if not chosen or post.file.name in chosen:
                 part = "" if chosen else f"<h3>{html.escape(post.parent.title)}</h3>"
-                parts.setdefault(part, []).append(_rung(number, post, page, docs))
+                parts.setdefault(part, []).append(_rung(number, post, page))
         lists = (
             f'<section>{part}<ol class="am-rungs">{"".join(rungs)}</ol></section>'
             for part, rungs in parts.items()
         )
-        return f'<div class="am-road">{"".join(lists)}</div>'
+        made = f'<div class="am-road">{"".join(lists)}</div>'
+        return named_numbers.filled(made, Path(docs))
 
     return PLACE.sub(menu, content)
 
 
-def _rung(number: int, post: Page, page: Page, docs: str) -> str:
+def _rung(number: int, post: Page, page: Page) -> str:
     address = post.file.url_relative_to(page.file)
     title = html.escape(export.title(post), quote=False)
     text = SENTENCE.split(str(post.meta.get("description", "")))[0]
@@ -45,6 +46,5 @@ def _rung(number: int, post: Page, page: Page, docs: str) -> str:
     found = named_numbers.NAMED.sub(r"<b>\g<0></b>", html.escape(str(post.meta.get("found", ""))))
     return (
         f'<li><i>{number}</i><div><a href="{address}">{title}</a>{about_it}</div>'
-        f"<em>{named_numbers.filled(found, Path(docs))}</em>"
-        f"<span>{about.minutes(post.content or '')} min</span></li>"
+        f"<em>{found}</em><span>{about.minutes(post.content or '')} min</span></li>"
     )

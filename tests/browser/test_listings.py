@@ -73,7 +73,9 @@ def test_a_phone_wraps_long_lines_and_copies_them_whole(open_page, site):
     block = page.locator(".language-python").first
     block.scroll_into_view_if_needed()
     code = block.locator("code")
-    assert code.evaluate("c => c.scrollWidth <= c.clientWidth && c.tabIndex < 0")
+    page.wait_for_function(  # the theme takes the tab stop away once the block is seen
+        "c => c.scrollWidth <= c.clientWidth && c.tabIndex < 0", arg=code.element_handle()
+    )
     block.locator("button[data-clipboard-target]").first.click()
     page.wait_for_timeout(200)
     first = (ROOT / "snippets/flash_attention/first.py").read_text("utf-8")

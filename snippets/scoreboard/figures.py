@@ -108,7 +108,8 @@ def road(results):
     N = max(values(small.rows, "N"))
     rows = [r for r in pick(small.rows, N=N) if r["step"]]
     sdpa = only(small.rows, N=N, implementation=SDPA)
-    beside_sdpa = Comparison(pick(small.rows, N=N), LAST)[SDPA]
+    names = values(rows, "implementation")
+    beside_sdpa = [Comparison(pick(small.rows, N=N), name)[SDPA].between() for name in names]
     full = Comparison(pick(large.rows, dtype="bfloat16"), LAST, by=CELL)
     one = full.row(LAST, full.cases[0])
     times = [MS.text(row).replace(" ", "\u00a0") for row in (rows[0], rows[-1], sdpa)]
@@ -124,13 +125,10 @@ def road(results):
         widget=player(
             rows,
             [sdpa, only(small.rows, N=N, implementation="torch:eager")],
-            {
-                "PyTorch SDPA, these heads": beside_sdpa,
-                "cuDNN": full[CUDNN],
-                "FlashAttention-3 and -4": full.best(),
-            },
-            "Each dot is a shape, hollow if too close to call; right of the line ours is faster. "
-            f"Last two: {count(one['batch'] * one['N'])} tokens, bfloat16.",
+            beside_sdpa,
+            {"SDPA on cuDNN": full[CUDNN], "the faster of FlashAttention-3 and -4": full.best()},
+            f"{count(one['batch'] * one['N'])} tokens, which fill the GPU, in bfloat16. Each dot "
+            "is a shape, hollow if too close to call; right of the line ours is faster.",
             table(stops),
         ),
         numbers={row["implementation"].partition("_")[0]: MS.text(row) for row in rows},

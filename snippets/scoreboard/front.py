@@ -6,7 +6,7 @@ SHOWN = "acc not rescaled"  # the wrong kernel on the front page: one line of th
 
 
 def proof(row, error, allowed):
-    """One wrong kernel in three steps: the changed line, the red test, the named mistake."""
+    """One wrong kernel in three steps: the changed line, the test that fails, the named mistake."""
     old, new = (html.escape(row[part].strip()) for part in ("old", "new"))
     put = f"<ins>+ {new}</ins>" if new else ""
     test = html.escape(row["killed_by"])
@@ -15,10 +15,10 @@ def proof(row, error, allowed):
         "<li><p>1. Spoil one line</p>"
         f'<pre aria-label="The changed line"><code><del>− {old}</del>{put}'
         "</code></pre></li>"
-        "<li><p>2. A test turns red</p>"
+        "<li><p>2. A test fails</p>"
         f'<pre aria-label="What the test says"><code><del>FAILED {test}\n</del>'
         f"difference from float64 {error:.2g}\nallowed {allowed:.2g}</code></pre></li>"
         "<li><p>3. The output names the mistake</p>"
-        f"<p><strong>{html.escape(row['derived'] or row['mutant'])}</strong></p>"
-        f"<p>{html.escape(row['diagnosis'])}</p></li></ol>"
+        f'<pre aria-label="The mistake"><code><b>{html.escape(row["derived"] or row["mutant"])}</b>'
+        f"\n{html.escape(row['diagnosis'])}</code></pre></li></ol>"
     )

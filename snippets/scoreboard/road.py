@@ -28,11 +28,11 @@ class Stop(NamedTuple):
     """A kernel's place on the slider."""
 
     told: str  # what its programs do; {memory} is what its call took at most
-    come: tuple[str, ...]  # how lines begin that the kernel before has not
-    gone: tuple[str, ...]  # and lines of that kernel which this one has not
+    code: tuple[str, ...]  # how lines begin: + that the kernel before has not, - that it alone has
     lanes: tuple[tuple[int, int], ...]  # rows of the scores that one program is at
     tile: tuple[int, int]  # and keys
     stored: bool = False  # whether memory holds all scores
+    scores_only: bool = False  # whether values wait for a later loop or kernel, which is not drawn
 
     @property
     def chip(self) -> tuple[float, float]:
@@ -41,48 +41,64 @@ class Stop(NamedTuple):
 
 
 ONE_KEY, KEPT = "score = tl.sum(q * k", "scores = tl.where(slots == n"
-EACH_KEY, SUMMED = "for n in range(N)", "acc += weight * v"
-MULTIPLIED = "scores = tl.sum(q[:, :, None] * k"
+SUMMED, MULTIPLIED = "acc += weight * v", "scores = tl.sum(q[:, :, None] * k"
+WEIGHTED = "acc += tl.sum(weights * values"
+SCORED, COLLECTED = "s = tl.dot(q_tile, k_tile.T", "acc = tl.dot(rounded, v_tile"
 OPENS = "flash_attention"  # in the language that the page promises, with a way to both sides
-BY_CORES = ("s = tl.dot(q_tile, k_tile.T", "acc = tl.dot(rounded, v_tile")
-FILLED = ("_fill(k_desc", "_fill(v_desc")
 LAUNCHES = ("_run_matmul(q, k_t", "_run_softmax(", "_run_matmul(weights")
 STOPS = {
     "basic_attention": Stop(
-        "A program takes one query, goes through the keys one at a time, and keeps its row of "
-        "scores on the chip.",
+        "A program takes one query and goes through the keys one at a time, as drawn. Its row of "
+        "scores stays on the chip, and a second loop adds up the values.",
         (
-            "q = tl.load(q_row",
-            EACH_KEY,
-            *(f"    {x}" for x in ("k = tl.load(k_row", ONE_KEY, KEPT)),
-            EACH_KEY,
-            f"    {SUMMED}",
+            "+q = tl.load(q_row",
+            "+for n in range(N)",
+            "+    k = tl.load(k_row",
+            f"+    {ONE_KEY}",
+            f"+    {KEPT}",
+            "+for n in range(N)",
+            f"+    {SUMMED}",
         ),
-        (),
         ((6, 7),),
         (14, 15),
+        scores_only=True,
     ),
     "composed_attention": Stop(
-        "Two products on tensor cores and a softmax in between, each a kernel. All scores go to "
-        "memory and back: a call needs up to {memory}.",
-        ("scores = q.new_empty(", *LAUNCHES),
-        (ONE_KEY, KEPT, SUMMED),
+        "Two products on tensor cores and a softmax in between, each a kernel; the first is drawn. "
+        "All scores go to memory and back: a call needs up to {memory}.",
+        (
+            *(f"-{x}" for x in (ONE_KEY, KEPT, SUMMED)),
+            "+scores = q.new_empty(",
+            *(f"+{x}" for x in LAUNCHES),
+        ),
         ((4, 12),),
         (8, 16),
         stored=True,
+        scores_only=True,
     ),
     "tiled_attention": Stop(
         "One kernel: a running softmax needs one small tile of scores at a time. "
         "Without tensor cores the time goes back up.",
-        (MULTIPLIED, "m_new =", "alpha =", "acc = acc * alpha", "acc += tl.sum(weights * values"),
-        LAUNCHES,
+        (
+            *(f"-{x}" for x in LAUNCHES),
+            f"+{MULTIPLIED}",
+            "+m_new =",
+            "+alpha =",
+            "+acc = acc * alpha",
+            f"+{WEIGHTED}",
+        ),
         ((6, 8),),
         (12, 16),
     ),
     "flash_attention": Stop(
         "The same loop with larger tiles, and both of its products on tensor cores.",
-        (*BY_CORES, "p = tl.exp2(", "q = tl.make_tensor_descriptor("),
-        (MULTIPLIED, "acc += tl.sum(weights * values", "p = tl.exp("),
+        (
+            f"-{MULTIPLIED}",
+            f"+{SCORED}",
+            "+rounded = p.to(q_tile.dtype",
+            f"-{WEIGHTED}",
+            f"+{COLLECTED}",
+        ),
         ((4, 10),),
         (8, 16),
     ),
@@ -90,12 +106,14 @@ STOPS = {
         "One warp loads ahead. Groups of four warps multiply one tile while they take the softmax "
         "of the next.",
         (
-            *FILLED,
-            "scores = _issue_qk(",
-            "acc = _issue_pv(p, state.acc",
-            "s = warpgroup_mma_wait(1",
+            "+_fill(k_desc",
+            "+_fill(v_desc",
+            f"-{SCORED}",
+            "+scores = _issue_qk(",
+            f"-{COLLECTED}",
+            "+acc = _issue_pv(p, state.acc",
+            "+s = warpgroup_mma_wait(1",
         ),
-        BY_CORES,
         ((2, 8), (8, 14)),
         (8, 16),
     ),
@@ -111,25 +129,28 @@ def lines_of(name: str) -> set[str]:
     return {line.split("  #")[0].strip() for line in text}
 
 
-def changed(name: str, begins: Sequence[str], other: str) -> list[str]:
-    """The lines of a kernel that begin so. Raises ValueError for one that the other has as well."""
-    mine, theirs = lines_of(name), lines_of(other) if other else set()
+def changed(name: str, begins: Sequence[str], before: str) -> list[tuple[str, str]]:
+    """Sign and line of what a kernel has and the one before has not, or the other way around.
+
+    Raises ValueError for a line that is in both, or in neither.
+    """
+    mine, theirs = lines_of(name), lines_of(before) if before else set()
     found = []
-    for begin in begins:
-        there = {x for x in mine - theirs if x.startswith(begin.strip())}
+    for sign, begin in ((x[0], x[1:]) for x in begins):
+        among = mine - theirs if sign == "+" else theirs - mine
+        there = {x for x in among if x.startswith(begin.strip())}
         if len(there) != 1:
-            raise ValueError(f"{begin!r} begins {len(there)} lines that only {name} has, not one")
-        found.append(begin[: -len(begin.lstrip())] + there.pop())
+            raise ValueError(f"{begin!r} begins {len(there)} lines for {sign} in {name}, not one")
+        found.append((sign, begin[: -len(begin.lstrip())] + there.pop()))
     return found
 
 
 def _code(name: str, before: str) -> str:
-    stop, new = STOPS[name], ("added", "+") if before else ("same", " ")
-    signed = [("removed", "−", x) for x in changed(before, stop.gone, name)] if before else []
-    signed += [(*new, x) for x in changed(name, stop.come, before)]
+    kinds = {"+": ("added", "+"), "-": ("removed", "−")} if before else {"+": ("same", " ")}
+    lines = [(*kinds[sign], code) for sign, code in changed(name, STOPS[name].code, before)]
     body = "".join(
         f'<span class="am-road-{kind}"><i>{sign}</i> {colored(code)}</span>'
-        for kind, sign, code in signed
+        for kind, sign, code in lines
     )
     title = f"What changes from {before} to {name}" if before else f"The loop of {name}"
     code = f'<pre class="highlight" aria-label="{title}"><code>{body}</code></pre>'
@@ -271,27 +292,35 @@ def drawing() -> str:
     for tensor, top in (("k", -1 - D), ("v", M + 1)):
         color = TENSORS[tensor]
         look = {"fill": f"color-mix(in srgb,{color} 30%,transparent)", "stroke": color}
-        tiles.append(_moved(lambda s, a, b, c, d, top=top: (top, top + D, c, d), **edge, **look))
+        tiles.append(
+            _moved(
+                lambda s, a, b, c, d, top=top, still=tensor == "v": (
+                    (top, top + D, c, c if still and s.scores_only else d)
+                ),
+                grow=0,
+                **edge,
+                **look,
+            )
+        )
     stored, kept, held = [], [], []
     for stop in STOPS.values():
         rows = [range(*lane) for lane in stop.lanes]
         before, here = range(stop.tile[0]), range(*stop.tile)
+        plate = _plate(LEFT, TOP, N, M, f'stroke="{hbm}" style="fill:{mixed(hbm, 14)}"')
+        stored.append(plate + marks("scores", range(M), range(N)) if stop.stored else "")
         if stop.stored:
-            plate = _plate(LEFT, TOP, N, M, f'stroke="{hbm}" style="fill:{mixed(hbm, 14)}"')
-            stored.append(plate + marks("scores", range(M), range(N)))
-            kept.append("")
+            had = []
+        elif stop.scores_only:
+            had = [marks("scores", r, before) for r in rows]
         else:
-            stored.append("")
-            seen = "weights" if len(here) > 1 else "scores"
-            kept.append(
-                "".join(marks(seen, r, before) + marks("output", r, range(D)) for r in rows)
-            )
+            had = [marks("weights", r, before) + marks("output", r, range(D)) for r in rows]
+        legend = LEGEND[:-1] if stop.scores_only else LEGEND
+        kept.append("".join(had) + keys(6, TALL - 15, WIDE, legend, 12))
         held.append("".join(marks("scores", r, here) for r in rows))
     return (
         f'<svg viewBox="0 0 {WIDE} {TALL}" role="img" aria-label="{ABOUT}">{"".join(ground)}'
         f"{_each(stored)}{''.join(lanes)}{_each(kept)}"
-        f'<g data-part="moving" data-first="{LEFT - 1}">{"".join(tiles)}{_each(held)}</g>'
-        f"{keys(6, TALL - 15, WIDE, LEGEND, 12)}</svg>"
+        f'<g data-part="moving" data-first="{LEFT - 1}">{"".join(tiles)}{_each(held)}</g></svg>'
     )
 
 
@@ -349,7 +378,7 @@ def _share(row: Row, rows: Sequence[Row]) -> str:
     return ("" if row is most else f"1/{part} of ") + MS.text(most)
 
 
-ACROSS = 296  # pixels of a drawing
+ACROSS = 400  # pixels of a drawing
 
 
 def ratios(beside: Mapping[str, Against]) -> str:
@@ -387,9 +416,9 @@ def ratios(beside: Mapping[str, Against]) -> str:
 
 
 def _verdict(gains: Sequence[Gain]) -> str:
-    """Of many cases how often ours is ahead and behind; of one, and without verdicts, the rate."""
+    """How often ours is ahead and behind; without verdicts, the rates."""
     verdicts = [gain.word for gain in gains]
-    if len(gains) == 1 or not any(verdicts):
+    if not any(verdicts):
         return f"{between(gains)}×"
     return f"{verdicts.count('ahead')} ahead, {verdicts.count('behind')} behind"
 
@@ -400,25 +429,24 @@ FOUND = {"ahead": "var(--am-good)", "behind": "var(--am-warn)", "": MUTED}  # th
 def player(
     rows: Sequence[Row],
     others: Sequence[Row],
+    rates: Sequence[str],
     beside: Mapping[str, Against],
     note: str,
     summary: Sequence[str],
 ) -> str:
     """All of it: the stops' names, the drawing, the code, the clock, and the table.
 
-    `beside` says how the last one compares with others, whose names are its keys, and `note` how
-    to read that.
+    `rates` says how many times as fast as SDPA each one is, `beside` how the last one compares
+    with others, whose names are its keys, and `note` how to read that.
     """
     labels, told = [], []
-    for before, row in zip([None, *rows], rows, strict=False):
+    for before, row, rate in zip([None, *rows[:-1]], rows, rates, strict=True):
         name, now = row["implementation"], " am-now" * (row["implementation"] == OPENS)
         time, first, most = MS.text(row), rows[0], max(map(TIME, rows))
         style = f"--am-hue:{identity(name).color};--am-length:{_percent(TIME(row), most)};"
         style += f"--am-part:{100 * TIME(row) / most:.3g}%"
         gain = measured_ratio(TIME(first) / TIME(row))
-        said = f"{gain} as fast as {_short(first)}" if before else "where we begin"
-        if before and TIME(row) > TIME(before):
-            said += f", {measured_ratio(TIME(row) / TIME(before))} the time of {_short(before)}"
+        said = f"{gain} as fast as {_short(first)}, {rate}× SDPA" if before else "where we begin"
         share = _share(row, rows)
         if now:
             shown = (style, time, said, share)
@@ -449,10 +477,10 @@ def player(
             '<div class="am-told" markdown>',
             *told,
             "</div>",
-            '<details class="am-change" markdown><summary>Beside PyTorch, cuDNN and FlashAttention'
+            '<details class="am-change" markdown><summary>With the GPU full, beside the best'
             '</summary><div class="am-beside" markdown><div markdown>',
             "",
-            "**The last kernel beside the best libraries**",
+            "**With the GPU full, hopper beside the best**",
             "",
             f"{note} [Every\u00a0case](/lab/scoreboard.md)",
             "",

@@ -427,8 +427,8 @@ def test_views_worth_a_look_are_marked_and_the_task_is_done_by_the_head_that_doe
 
     each = enumerate(data["weights"])
     best, layer, head = max((before(s), i, j) for i, heads in each for j, s in enumerate(heads))
-    task = box.locator("[data-part=task]")
-    assert "A task" in task.inner_text()
+    task = box.locator(".am-map-task")
+    assert task.inner_text().startswith("A task: find")
     box.locator(".am-map-heads button").nth(layer * HEADS + head).click()
-    assert task.inner_text().startswith("Found")
+    assert task.inner_text().startswith("A task: solved")
     assert f"{round(100 * best)}\u00a0%" in task.inner_text()

@@ -45,7 +45,7 @@ const FRAME = `
       </div>
     </div>
     <div class="am-map-panel">
-      <p class="am-map-task" data-part="task" role="status"></p>
+      <p class="am-map-task" role="status"><b>A task:</b> <span data-part="task"></span></p>
       <p class="am-map-count" data-part="count"></p>
       <div class="am-map-heads" data-part="heads" role="group" aria-label="All heads"></div>
     </div>
@@ -220,8 +220,8 @@ function showTask(map) {
   const found = map.moved && here >= DONE * map.best;
   map.parts.task.classList.toggle("am-map-found", found);
   say(map.parts.task, found
-    ? `Found: ${nameOf(map.view)} gives the word before ${percent} of its attention.`
-    : `A task: find a head that looks at the word before. Here that word gets ${percent}.`);
+    ? `solved, ${nameOf(map.view)} gives the word before ${percent} of its attention.`
+    : `find a head that looks at the word before. Here that word gets ${percent}.`);
 }
 
 function showAll(map) {

@@ -1,8 +1,8 @@
 """The road as a menu: every post with its title, what it is about, what it found, and its minutes.
 
 The order is the navigation's. What a post found is a line of its front matter, `found`, whose
-numbers are named as in its text. A place with `data-posts` gets those posts alone, and the front
-page leaves out what they are about.
+numbers are named as in its text. A place with `data-posts` gets those posts alone; there and on the
+front page what they are about is left out.
 """
 
 import html
@@ -27,7 +27,8 @@ def filled(content: str, posts: Sequence[Page], page: Page, docs: str) -> str:
         for number, post in enumerate(posts, 1):
             if not chosen or post.file.name in chosen:
                 part = "" if chosen else f"<h3>{html.escape(post.parent.title)}</h3>"
-                parts.setdefault(part, []).append(_rung(number, post, page))
+                short = bool(chosen) or page.is_homepage
+                parts.setdefault(part, []).append(_rung(number, post, page, short))
         lists = (
             f'<section>{part}<ol class="am-rungs">{"".join(rungs)}</ol></section>'
             for part, rungs in parts.items()
@@ -38,11 +39,11 @@ def filled(content: str, posts: Sequence[Page], page: Page, docs: str) -> str:
     return PLACE.sub(menu, content)
 
 
-def _rung(number: int, post: Page, page: Page) -> str:
+def _rung(number: int, post: Page, page: Page, short: bool) -> str:
     address = post.file.url_relative_to(page.file)
     title = html.escape(export.title(post), quote=False)
     text = SENTENCE.split(str(post.meta.get("description", "")))[0]
-    about_it = "" if page.is_homepage else f"<p>{html.escape(text, quote=False)}</p>"
+    about_it = "" if short else f"<p>{html.escape(text, quote=False)}</p>"
     found = named_numbers.NAMED.sub(r"<b>\g<0></b>", html.escape(str(post.meta.get("found", ""))))
     return (
         f'<li><i>{number}</i><div><a href="{address}">{title}</a>{about_it}</div>'

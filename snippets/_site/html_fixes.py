@@ -10,6 +10,7 @@
   blocks scroll without looking at them. A chart says how high the text around it is, for the same.
   A long line says how far in it begins: where it wraps, the rest stands a little further in.
 - The theme asks the host of a repository for its number of stars from the reader's browser.
+- The bar has room for a title up to its colon.
 - Templates indent their lines. Where spaces do not show they are left out: 1.4 kB of a packed page.
 """
 
@@ -74,6 +75,7 @@ INDENT = re.compile(r"(<(pre|code|script|style|textarea)\b.*?</\2>)|(?<=\n)[ \t]
 # scheme, for which scheme.js stands in. The scheme of a first visit is the system's, which the
 # theme knows only after its script has come; that there are scripts it says then too, and all is
 # styled anew.
+BAR = re.compile(r'(data-md-component="header-topic">\s*<span class="md-ellipsis">[^:<]*):[^<]*')
 TEMPLATE = {
     'class="md-source" data-md-component="source"': 'class="md-source"',
     'class="md-header__option" data-md-component="palette"': 'class="md-header__option"',
@@ -158,4 +160,5 @@ def fixed_template(page: str) -> str:
     """A whole page of the theme with what it has too much or too little of put right."""
     for mark, other in TEMPLATE.items():
         page = page.replace(mark, other)
+    page = BAR.sub(r"\1", page)
     return INDENT.sub(lambda match: match[1] or "", page)

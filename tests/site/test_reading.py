@@ -86,6 +86,7 @@ def test_the_road_is_a_menu_of_every_post_in_the_order_of_the_navigation(tmp_pat
     short = front_menu.filled(place, posts, page("index"), tmp_path)
     assert re.findall(r"<i>(\d)</i>.*?>On (\w+)</a>", short) == [("2", "two")]
     assert "<h3>" not in short
+    assert "<p>" not in short
     front = front_menu.filled('<div class="am-road"></div>', posts, page("front"), tmp_path)
     assert front == re.sub("<p>[^<]*</p>", "", made)
 

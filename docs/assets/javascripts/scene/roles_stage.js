@@ -69,7 +69,7 @@ function* shared(draw, { at, colors, small, script, time, consumers, color }) {
   const e = script.example;
   const { edge, my, strip, wide } = at;
   const inner = wide - 2 * edge;
-  const places = { hbm: [edge, 5.2], shared: [edge + 7.2, inner * 0.36], registers: [edge + 7.2 + inner * 0.36 + 1.2, 0] };
+  const places = { hbm: [edge, 4.5], shared: [edge + 7.2, inner * 0.36], registers: [edge + 7.2 + inner * 0.36 + 1.2, 0] };
   places.registers[1] = wide - edge - places.registers[0];
   const box = (name, title) => {
     const [x, across] = places[name];
@@ -85,7 +85,7 @@ function* shared(draw, { at, colors, small, script, time, consumers, color }) {
   draw.words(hx + hw / 2, my + 3.4, script.read(time), { color: colors.ink, px: small, weight: 600 });
   const copying = e.spans.find((s) => s.part === "copies" && s.start <= time && time < s.end);
   draw.arrow(hx + hw + 0.2, my + 4.6, places.shared[0] - 0.2, colors.axis);
-  draw.words(hx + hw + 1, my + 3.9, "TMA", { color: copying ? colors.ink : colors.muted, px: small - 0.5, weight: copying ? 700 : 400 });
+  draw.words(hx + hw + 1.35, my + 3.9, "TMA", { color: copying ? colors.ink : colors.muted, px: small - 0.5, weight: copying ? 700 : 400 });
 
   // A row for each kind of buffer: how full it is, which tile, and its two barriers.
   const [sx, sw] = places.shared;

@@ -191,7 +191,9 @@ def regimes(results):
             derived(results, lambda result: beside_cudnn(result, ("regime", *CELL))),
             [
                 Series(LAST, f"{case(at, 'D', 'causal')}, {at['N'] // 1024}k", at)
-                for cell_ in sorted({tuple(r[axis] for axis in CELL) for r in pick(rows)})
+                for cell_ in sorted(
+                    {tuple(r[axis] for axis in CELL) for r in rows}, key=lambda x: x[::-1]
+                )
                 for at in [dict(zip(CELL, cell_, strict=True))]
             ],
             OF_CUDNN,

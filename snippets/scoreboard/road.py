@@ -182,6 +182,7 @@ LEGEND = (
     Key(TENSORS["scores"], 100, "scores"),
     Key(TENSORS["weights"], 100, "weights"),
 )
+MARKS = "a square: a number, hollow if negative"  # where no stop has a lane
 ABOUT = (
     "One program of each kernel: its queries at the left, the keys and values that it is at above "
     "and below, the tile of scores that it holds, and what it has collected."
@@ -275,6 +276,7 @@ def drawing() -> str:
             ground.append(marks(tensor, range(rows), range(columns)))
     for said, tensor, x, y in NAMES:
         ground.append(words(x, y, said, 14, 700, color=TENSORS[tensor], anchor="start"))
+    ground.append(words(LEFT + N * CELL / 2, TOP + (M - 0.5) * CELL, MARKS, 11, color=MUTED))
     lanes, tiles, edge = [], [], {"css": "am-tile", "stroke_width": "1.5"}
     for which in (0, -1):
         look = {"fill": mixed(chip, 16), "stroke": chip, "stroke_width": "1.4"}
@@ -333,9 +335,9 @@ def _each(drawn: Sequence[str]) -> str:
     )
 
 
-# The clock: a bar of powers of ten, and one from zero, where the last kernels are a hairline.
+# The clock: a dot on powers of ten, and a bar from zero, where the last kernels are a hairline.
 
-FROM_MS = 0.01  # where the bar of powers of ten begins
+FROM_MS = 0.01  # where the powers of ten begin
 
 
 def _percent(ms: float, longest: float) -> str:
@@ -343,7 +345,7 @@ def _percent(ms: float, longest: float) -> str:
 
 
 def scales(rows: Sequence[Row], others: Sequence[Row], share: str) -> str:
-    """Bars that are as long as the page's style says, with the time of each stop and the others.
+    """A dot and a bar where the page's style says, among the times of each stop and the others.
 
     `share` is what the bar from zero shows.
     """

@@ -129,10 +129,11 @@ def _arranged(chart: Chart, phone: bool) -> "go.Figure":
     """The figure on one kind of screen."""
     from plotly.subplots import make_subplots
 
-    panels = chart.panels
+    panels = [_cropped(p) for p in chart.panels] if phone else chart.panels
     across = 1 if phone else chart.columns or len(panels)
     down = math.ceil(len(panels) / across)
-    tall = max(_tall(p, phone, chart.height) for p in panels)
+    talls = [_tall(p, phone, chart.height) for p in panels]
+    tall = max(talls)
     names = _names(chart)
     labels = [] if phone else _labels(chart, names, tall)
     legend = not labels and len(names) > 1
@@ -150,13 +151,14 @@ def _arranged(chart: Chart, phone: bool) -> "go.Figure":
     over += LINE * any(r.across == "x" and r.name for p in panels for r in p.rules)
     under = LINE + 6 + TITLE * any(p.x.title for p in panels)
     foot = 22 * rows + 6 * legend
-    inner = down * tall + (down - 1) * (over + under)
+    inner = (sum(talls) if phone else down * tall) + (down - 1) * (over + under)
 
     figure = make_subplots(
         down,
         across,
         horizontal_spacing=gap / plot if across > 1 else None,
         vertical_spacing=(over + under) / inner if down > 1 else None,
+        row_heights=talls if phone else None,
         specs=[
             [{} if r * across + c < len(panels) else None for c in range(across)]
             for r in range(down)
@@ -191,7 +193,8 @@ def _arranged(chart: Chart, phone: bool) -> "go.Figure":
         title = panel.x.title if fits or column == (across - 1) // 2 else ""
         figure.update_xaxes(_axis(panel.x, phone, wide, title, False), **at)
         own = phone or not chart.shared_y or column == 0
-        figure.update_yaxes(_axis(panel.y, phone, tall, panel.y.title if own else "", True), **at)
+        long = talls[i] if phone else tall
+        figure.update_yaxes(_axis(panel.y, phone, long, panel.y.title if own else "", True), **at)
         if not own:
             figure.update_yaxes(showticklabels=False, **at)
         for note in _notes(panel, wide):
@@ -199,6 +202,15 @@ def _arranged(chart: Chart, phone: bool) -> "go.Figure":
     for label in labels:
         figure.add_annotation(label, **at)
     return figure
+
+
+def _cropped(panel: Panel) -> Panel:
+    """Without the names before the first and after the last that has a mark in this panel."""
+    if not panel.y.names:
+        return panel
+    marked = {y for trace in panel.traces for y in trace.y}
+    low = panel.y.low - (len(panel.y.names) - 1 - max(marked))
+    return replace(panel, y=replace(panel.y, low=low, high=panel.y.high + min(marked)))
 
 
 def _names(chart: Chart) -> list[str]:
@@ -227,7 +239,8 @@ def _wrapped(name: str, phone: bool) -> str:
 def _tall(panel: Panel, phone: bool, asked: int) -> int:
     """Pixels of a panel: so many for each name on its axis, else as for a chart of lines."""
     if panel.y.names:
-        lines = [1 + _wrapped(name, phone).count("<br>") for name in panel.y.names]
+        shown = panel.y.names[math.ceil(panel.y.high) : math.floor(panel.y.low) + 1]
+        lines = [1 + _wrapped(name, phone).count("<br>") for name in shown]
         return max(sum(max(13 + 15 * n + 8 * (n > 2), 20 * panel.y.beside + 10) for n in lines), 60)
     return min(asked or 240, 280) if phone else asked or 300
 

@@ -92,7 +92,7 @@ export function pen(context, size, fonts) {
     marks.clear();
   }
 
-  function words(x, y, text, { color, px: high = 11, weight = 400, align = "center", alpha = 1, mono }) {
+  function words(x, y, text, { color, px: high = 11, weight = 400, align = "center", alpha = 1, mono, halo }) {
     if (alpha < 0.02) return;
     context.globalAlpha = alpha;
     context.setTransform(inPixels); // fonts in pixels: a font of less than one unit is rounded
@@ -101,6 +101,10 @@ export function pen(context, size, fonts) {
     set.font = font;
     if (align !== set.align) context.textAlign = align;
     set.align = align;
+    if (halo) { // what lies below is read around it
+      [context.strokeStyle, context.lineWidth, context.lineJoin] = [halo, 4, "round"];
+      context.strokeText(text, x * size, y * size);
+    }
     context.fillStyle = color;
     context.fillText(text, x * size, y * size);
     context.setTransform(inCells);

@@ -28,7 +28,7 @@ class Stop(NamedTuple):
     """A kernel's place on the slider."""
 
     told: str  # what its programs do; {memory} is what its call took at most
-    code: tuple[str, ...]  # how lines begin: + that the kernel before has not, - that it alone has
+    code: str  # how lines begin: + that the kernel before has not, - that it alone has
     lanes: tuple[tuple[int, int], ...]  # rows of the scores that one program is at
     tile: tuple[int, int]  # and keys
     stored: bool = False  # whether memory holds all scores
@@ -40,25 +40,19 @@ class Stop(NamedTuple):
         return (self.tile[0] - 0.8, self.tile[1]) if self.stored else (-0.8, N + 1 + D)
 
 
-ONE_KEY, KEPT = "score = tl.sum(q * k", "scores = tl.where(slots == n"
-SUMMED, MULTIPLIED = "acc += weight * v", "scores = tl.sum(q[:, :, None] * k"
-WEIGHTED = "acc += tl.sum(weights * values"
-SCORED, COLLECTED = "s = tl.dot(q_tile, k_tile.T", "acc = tl.dot(rounded, v_tile"
 OPENS = "flash_attention"  # in the language that the page promises, with a way to both sides
-LAUNCHES = ("_run_matmul(q, k_t", "_run_softmax(", "_run_matmul(weights")
 STOPS = {
     "basic_attention": Stop(
         "A program takes one query and goes through the keys one at a time, as drawn. Its row of "
         "scores stays on the chip, and a second loop adds up the values.",
-        (
-            "+q = tl.load(q_row",
-            "+for n in range(N)",
-            "+    k = tl.load(k_row",
-            f"+    {ONE_KEY}",
-            f"+    {KEPT}",
-            "+for n in range(N)",
-            f"+    {SUMMED}",
-        ),
+        """
++q = tl.load(q_row
++for n in range(N)
++    k = tl.load(k_row
++    score = tl.sum(q * k
++    scores = tl.where(slots == n
++for n in range(N)
++    acc += weight * v""",
         ((6, 7),),
         (14, 15),
         scores_only=True,
@@ -66,11 +60,14 @@ STOPS = {
     "composed_attention": Stop(
         "Two products on tensor cores and a softmax in between, each a kernel; the first is drawn. "
         "All scores go to memory and back: a call needs up to {memory}.",
-        (
-            *(f"-{x}" for x in (ONE_KEY, KEPT, SUMMED)),
-            "+scores = q.new_empty(",
-            *(f"+{x}" for x in LAUNCHES),
-        ),
+        """
+-score = tl.sum(q * k
+-scores = tl.where(slots == n
+-acc += weight * v
++scores = q.new_empty(
++_run_matmul(q, k_t
++_run_softmax(
++_run_matmul(weights""",
         ((4, 12),),
         (8, 16),
         stored=True,
@@ -79,41 +76,40 @@ STOPS = {
     "tiled_attention": Stop(
         "One kernel: a running softmax needs one small tile of scores at a time. "
         "Without tensor cores the time goes back up.",
-        (
-            *(f"-{x}" for x in LAUNCHES),
-            f"+{MULTIPLIED}",
-            "+m_new =",
-            "+alpha =",
-            "+acc = acc * alpha",
-            f"+{WEIGHTED}",
-        ),
+        """
+-_run_matmul(q, k_t
+-_run_softmax(
+-_run_matmul(weights
++scores = tl.sum(q[:, :, None] * k
++m_new =
++alpha =
++acc = acc * alpha
++acc += tl.sum(weights * values""",
         ((6, 8),),
         (12, 16),
     ),
     "flash_attention": Stop(
         "The same loop with larger tiles, and both of its products on tensor cores.",
-        (
-            f"-{MULTIPLIED}",
-            f"+{SCORED}",
-            "+rounded = p.to(q_tile.dtype",
-            f"-{WEIGHTED}",
-            f"+{COLLECTED}",
-        ),
+        """
+-scores = tl.sum(q[:, :, None] * k
++s = tl.dot(q_tile, k_tile.T
++rounded = p.to(q_tile.dtype
+-acc += tl.sum(weights * values
++acc = tl.dot(rounded, v_tile""",
         ((4, 10),),
         (8, 16),
     ),
     "hopper_attention": Stop(
         "One warp loads ahead. Groups of four warps multiply one tile while they take the softmax "
         "of the next.",
-        (
-            "+_fill(k_desc",
-            "+_fill(v_desc",
-            f"-{SCORED}",
-            "+scores = _issue_qk(",
-            f"-{COLLECTED}",
-            "+acc = _issue_pv(p, state.acc",
-            "+s = warpgroup_mma_wait(1",
-        ),
+        """
++_fill(k_desc
++_fill(v_desc
+-s = tl.dot(q_tile, k_tile.T
++scores = _issue_qk(
+-acc = tl.dot(rounded, v_tile
++acc = _issue_pv(p, state.acc
++s = warpgroup_mma_wait(1""",
         ((2, 8), (8, 14)),
         (8, 16),
     ),
@@ -129,14 +125,14 @@ def lines_of(name: str) -> set[str]:
     return {line.split("  #")[0].strip() for line in text}
 
 
-def changed(name: str, begins: Sequence[str], before: str) -> list[tuple[str, str]]:
+def changed(name: str, begins: str, before: str) -> list[tuple[str, str]]:
     """Sign and line of what a kernel has and the one before has not, or the other way around.
 
     Raises ValueError for a line that is in both, or in neither.
     """
     mine, theirs = lines_of(name), lines_of(before) if before else set()
     found = []
-    for sign, begin in ((x[0], x[1:]) for x in begins):
+    for sign, begin in ((x[0], x[1:]) for x in begins.strip("\n").splitlines()):
         among = mine - theirs if sign == "+" else theirs - mine
         there = {x for x in among if x.startswith(begin.strip())}
         if len(there) != 1:

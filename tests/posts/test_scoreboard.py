@@ -169,7 +169,7 @@ def test_lines_of_code_leave_out_what_is_none(tmp_path):
 def test_a_stop_shows_only_lines_that_one_kernel_has(begin):
     """One that many lines begin with, one that is gone, one that both files have."""
     with pytest.raises(ValueError, match=begin):
-        road.changed("tiled_attention", [f"+{begin}"], "composed_attention")
+        road.changed("tiled_attention", f"+{begin}", "composed_attention")
 
 
 # The figures.

@@ -5,6 +5,7 @@ import { loadJson } from "../site/json.js";
 import { alsoSaid, askedFor, wordsOf } from "./words.js";
 
 const LIBRARY = "../../vendor/minisearch-7.2.0.js";
+const ASKS = "A question, an error's text, or the name of a function";
 const FIELDS = { title: 5, anchor: 3, tags: 3, page: 2.5, text: 1, rest: 0.6, code: 0.5 };
 const TOPICS = new Set(["title", "anchor", "tags"]);
 const MOST = 12; // results
@@ -125,7 +126,7 @@ function result({ section, terms, isNearest }, root) {
   const parts = [make("strong", {}, ...marked)];
   const above = [isNearest && "Nearest", section.page !== section.title && section.page].filter(Boolean).join(": ");
   if (above) parts.unshift(make("small", {}, above));
-  parts.push(make("span", {}, ...line(section.text || section.page, terms)));
+  if (section.text) parts.push(make("span", {}, ...line(section.text, terms)));
   return make("li", { className: "am-hit" }, make("a", { href: new URL(section.location, root).href }, ...parts));
 }
 
@@ -151,7 +152,7 @@ export async function start(box) {
     const hits = notTooManyOfAPage(withNearest(every, sections));
     list.replaceChildren(...hits.map((hit) => result(hit, root)));
     list.dataset.question = question;
-    status.textContent = question ? said(hits, every.length, unknown) : "Type to search";
+    status.textContent = question ? said(hits, every.length, unknown) : ASKS;
   }
 
   const links = () => [...list.querySelectorAll("a")];

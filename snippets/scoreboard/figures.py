@@ -24,7 +24,7 @@ from snippets._lab.draw.rows import (
     values,
 )
 from snippets._lab.draw.tables import beside, case, cell, columns, table
-from snippets._lab.draw.units import between, count, flops, many, ratio, share, size
+from snippets._lab.draw.units import between, count, flops, many, measured_ratio, ratio, share, size
 from snippets._lab.results.store import DataError
 from snippets._lab.rooms import source_file
 
@@ -108,8 +108,7 @@ def road(results):
     N = max(values(small.rows, "N"))
     rows = [r for r in pick(small.rows, N=N) if r["step"]]
     sdpa = only(small.rows, N=N, implementation=SDPA)
-    names = values(rows, "implementation")
-    beside_sdpa = [Comparison(pick(small.rows, N=N), name)[SDPA].between() for name in names]
+    of_sdpa = [measured_ratio(TIME(row) / TIME(sdpa)) for row in rows]
     full = Comparison(pick(large.rows, dtype="bfloat16"), LAST, by=CELL)
     one = full.row(LAST, full.cases[0])
     times = [MS.text(row).replace(" ", "\u00a0") for row in (rows[0], rows[-1], sdpa)]
@@ -125,7 +124,7 @@ def road(results):
         widget=player(
             rows,
             [sdpa, only(small.rows, N=N, implementation="torch:eager")],
-            beside_sdpa,
+            of_sdpa,
             {"SDPA on cuDNN": full[CUDNN], "the faster of FlashAttention-3 and -4": full.best()},
             f"{count(one['batch'] * one['N'])} tokens, which fill the GPU, in bfloat16. Each dot "
             "is a shape, hollow if too close to call; right of the line ours is faster.",

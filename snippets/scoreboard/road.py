@@ -32,19 +32,19 @@ class Stop(NamedTuple):
     lanes: tuple[tuple[int, int], ...]  # rows of the scores that one program is at
     tile: tuple[int, int]  # and keys
     stored: bool = False  # whether memory holds all scores
-    scores_only: bool = False  # whether values wait for a later loop or kernel, which is not drawn
+    weighed: bool = False  # whether all scores are weights before the loop or kernel that is drawn
 
     @property
     def chip(self) -> tuple[float, float]:
         """From where to where the chip reaches: to what is collected, or one tile of a product."""
-        return (self.tile[0] - 0.8, self.tile[1]) if self.stored else (-0.8, N + 1 + D)
+        return self.tile if self.stored else (-0.8, N + 1 + D)
 
 
 OPENS = "flash_attention"  # in the language that the page promises, with a way to both sides
 STOPS = {
     "basic_attention": Stop(
-        "A program takes one query and goes through the keys one at a time, as drawn. Its row of "
-        "scores stays on the chip, and a second loop adds up the values.",
+        "A program takes one query and keeps its row of scores on the chip: a loop over the keys "
+        "fills it, one at a time, and a second, as drawn, adds up the values.",
         """
 +q = tl.load(q_row
 +for n in range(N)
@@ -55,10 +55,10 @@ STOPS = {
 +    acc += weight * v""",
         ((6, 7),),
         (14, 15),
-        scores_only=True,
+        weighed=True,
     ),
     "composed_attention": Stop(
-        "Two products on tensor cores and a softmax in between, each a kernel; the first is drawn. "
+        "Two products on tensor cores and a softmax in between, each a kernel; the last is drawn. "
         "All scores go to memory and back: a call needs up to {memory}.",
         """
 -score = tl.sum(q * k
@@ -71,7 +71,7 @@ STOPS = {
         ((4, 12),),
         (8, 16),
         stored=True,
-        scores_only=True,
+        weighed=True,
     ),
     "tiled_attention": Stop(
         "One kernel: a running softmax needs one small tile of scores at a time. "
@@ -93,6 +93,8 @@ STOPS = {
         """
 -scores = tl.sum(q[:, :, None] * k
 +s = tl.dot(q_tile, k_tile.T
+-p = tl.exp(
++p = tl.exp2(
 +rounded = p.to(q_tile.dtype
 -acc += tl.sum(weights * values
 +acc = tl.dot(rounded, v_tile""",
@@ -181,7 +183,7 @@ LEGEND = (
 MARKS = "a square: a number, hollow if negative"  # where no stop has a lane
 ABOUT = (
     "One program of each kernel: its queries at the left, the keys and values that it is at above "
-    "and below, the tile of scores that it holds, and what it has collected."
+    "and below, the scores or weights that it holds, and what it has collected."
 )
 Matrix = list[list[float]]
 Place = tuple[float, float, float, float]
@@ -279,7 +281,12 @@ def drawing() -> str:
         lanes.append(_moved(lambda s, a, b, c, d: (a, b, *s.chip), which, 2, **look))
         lanes.append(
             _moved(
-                lambda s, a, b, c, d: (a, b, s.chip[0] + 0.2, s.chip[0] + 0.6),
+                lambda s, a, b, c, d: (
+                    a,
+                    b,
+                    s.chip[0] + 0.2,
+                    s.chip[0] + (0.2 if s.weighed else 0.6),
+                ),
                 which,
                 0,
                 fill=TENSORS["q"],
@@ -292,8 +299,8 @@ def drawing() -> str:
         look = {"fill": f"color-mix(in srgb,{color} 30%,transparent)", "stroke": color}
         tiles.append(
             _moved(
-                lambda s, a, b, c, d, top=top, still=tensor == "v": (
-                    (top, top + D, c, c if still and s.scores_only else d)
+                lambda s, a, b, c, d, top=top, read=tensor == "k": (
+                    (top, top + D, c, c if read and s.weighed else d)
                 ),
                 grow=0,
                 **edge,
@@ -305,16 +312,15 @@ def drawing() -> str:
         rows = [range(*lane) for lane in stop.lanes]
         before, here = range(stop.tile[0]), range(*stop.tile)
         plate = _plate(LEFT, TOP, N, M, f'stroke="{hbm}" style="fill:{mixed(hbm, 14)}"')
-        stored.append(plate + marks("scores", range(M), range(N)) if stop.stored else "")
-        if stop.stored:
-            had = []
-        elif stop.scores_only:
-            had = [marks("scores", r, before) for r in rows]
-        else:
-            had = [marks("weights", r, before) + marks("output", r, range(D)) for r in rows]
-        legend = LEGEND[:-1] if stop.scores_only else LEGEND
+        stored.append(plate + marks("weights", range(M), range(N)) if stop.stored else "")
+        there = [before, range(stop.tile[1], N)] if stop.weighed else [before]
+        had = [marks("output", r, range(D)) for r in rows]
+        if not stop.stored:
+            had += [marks("weights", r, some) for r in rows for some in there]
+        legend = LEGEND if not stop.weighed else (*LEGEND[:2], LEGEND[3])
         kept.append("".join(had) + keys(6, TALL - 15, WIDE, legend, 12))
-        held.append("".join(marks("scores", r, here) for r in rows))
+        seen = "weights" if stop.weighed else "scores"
+        held.append("".join(marks(seen, r, here) for r in rows))
     return (
         f'<svg viewBox="0 0 {WIDE} {TALL}" role="img" aria-label="{ABOUT}">{"".join(ground)}'
         f"{_each(stored)}{''.join(lanes)}{_each(kept)}"
@@ -427,24 +433,26 @@ FOUND = {"ahead": "var(--am-good)", "behind": "var(--am-warn)", "": MUTED}  # th
 def player(
     rows: Sequence[Row],
     others: Sequence[Row],
-    rates: Sequence[str],
+    times: Sequence[str],
     beside: Mapping[str, Against],
     note: str,
     summary: Sequence[str],
 ) -> str:
     """All of it: the stops' names, the drawing, the code, the clock, and the table.
 
-    `rates` says how many times as fast as SDPA each one is, `beside` how the last one compares
-    with others, whose names are its keys, and `note` how to read that.
+    `times` says how much of SDPA's time each one takes, `beside` how the last one compares with
+    others, whose names are its keys, and `note` how to read that.
     """
     labels, told = [], []
-    for before, row, rate in zip([None, *rows[:-1]], rows, rates, strict=True):
+    for before, row, rate in zip([None, *rows[:-1]], rows, times, strict=True):
         name, now = row["implementation"], " am-now" * (row["implementation"] == OPENS)
         time, first, most = MS.text(row), rows[0], max(map(TIME, rows))
         style = f"--am-hue:{identity(name).color};--am-length:{_percent(TIME(row), most)};"
         style += f"--am-part:{100 * TIME(row) / most:.3g}%"
         gain = measured_ratio(TIME(first) / TIME(row))
-        said = f"{gain} as fast as {_short(first)}, {rate}× SDPA" if before else "where we begin"
+        said = (
+            f"{gain} as fast as {_short(first)}, {rate} SDPA's time" if before else "where we begin"
+        )
         share = _share(row, rows)
         if now:
             shown = (style, time, said, share)

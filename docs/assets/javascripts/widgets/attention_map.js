@@ -13,7 +13,7 @@ import { onPage } from "../site/pages.js";
 import { copiesLink, onLinkToView } from "../site/view_links.js";
 
 const CONFIG = { displayModeBar: false, responsive: false, doubleClick: false };
-const DIRECTIONS = { row: "what it attends to", column: "what attends to it" };
+const DIRECTIONS = { row: "this word looks at", column: "is looked at by" };
 const NEAR = "200px 0px"; // the heatmap gets its library
 const PAUSE_MS = 150;
 const MOST_ARCS = 4; // from the chosen word to those that weigh most

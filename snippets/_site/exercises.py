@@ -184,7 +184,7 @@ def _box(identity: str, exercise: dict[str, Any], number: int = 0) -> str:
     kind = _kind(exercise)
     known = f' id="rung-{identity.replace(":", "-")}"' if number else ""
     label = f"{number}\\. " if number else "Find the bug: " if kind == "bug" else "Exercise: "
-    said = f'&nbsp; <small class="am-kind">{KINDS[kind]}</small>' if number else ""
+    said = f' <small class="am-kind">{KINDS[kind]}</small>' if number else ""
     task = (exercise.get("question") or exercise["task"]).strip()
     lines = [
         f'<div class="am-exercise" data-exercise="{identity}" data-kind="{kind}"{known} markdown>',

@@ -71,11 +71,13 @@ UNSEARCHED_LINES = 24  # of code: whole functions, which stand in their files
 # What keeps its spaces, or a line's indent.
 INDENT = re.compile(r"(<(pre|code|script|style|textarea)\b.*?</\2>)|(?<=\n)[ \t]+", re.DOTALL)
 
+# The page's title in the bar, which cuts a long one.
+BAR = re.compile(r'(data-md-component="header-topic">\s*<span class="md-ellipsis">[^:<]*):[^<]*')
+
 # In the theme's templates: the repository link, which would ask its host for stars; the color
 # scheme, for which scheme.js stands in. The scheme of a first visit is the system's, which the
 # theme knows only after its script has come; that there are scripts it says then too, and all is
 # styled anew.
-BAR = re.compile(r'(data-md-component="header-topic">\s*<span class="md-ellipsis">[^:<]*):[^<]*')
 TEMPLATE = {
     'class="md-source" data-md-component="source"': 'class="md-source"',
     'class="md-header__option" data-md-component="palette"': 'class="md-header__option"',

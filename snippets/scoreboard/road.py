@@ -39,6 +39,12 @@ class Stop(NamedTuple):
         """From where to where the chip reaches: to what is collected, or one tile of a product."""
         return self.tile if self.stored else (-0.8, N + 1 + D)
 
+    @property
+    def query(self) -> tuple[float, float]:
+        """Where the chip holds queries: nowhere once all scores are weights."""
+        left = self.chip[0] + 0.2
+        return left, left if self.weighed else left + 0.4
+
 
 OPENS = "flash_attention"  # in the language that the page promises, with a way to both sides
 STOPS = {
@@ -279,19 +285,8 @@ def drawing() -> str:
     for which in (0, -1):
         look = {"fill": mixed(chip, 16), "stroke": chip, "stroke_width": "1.4"}
         lanes.append(_moved(lambda s, a, b, c, d: (a, b, *s.chip), which, 2, **look))
-        lanes.append(
-            _moved(
-                lambda s, a, b, c, d: (
-                    a,
-                    b,
-                    s.chip[0] + 0.2,
-                    s.chip[0] + (0.2 if s.weighed else 0.6),
-                ),
-                which,
-                0,
-                fill=TENSORS["q"],
-            )
-        )
+        q = {"fill": TENSORS["q"]}
+        lanes.append(_moved(lambda s, a, b, c, d: (a, b, *s.query), which, 0, **q))
         paper = {"fill": "var(--am-paper)", "stroke": INK}
         tiles.append(_moved(lambda s, *cells: cells, which, **edge, **paper))
     for tensor, top in (("k", -1 - D), ("v", M + 1)):
@@ -444,14 +439,16 @@ def player(
     others, whose names are its keys, and `note` how to read that.
     """
     labels, told = [], []
-    for before, row, rate in zip([None, *rows[:-1]], rows, times, strict=True):
+    for before, row, of_sdpa in zip([None, *rows[:-1]], rows, times, strict=True):
         name, now = row["implementation"], " am-now" * (row["implementation"] == OPENS)
         time, first, most = MS.text(row), rows[0], max(map(TIME, rows))
         style = f"--am-hue:{identity(name).color};--am-length:{_percent(TIME(row), most)};"
         style += f"--am-part:{100 * TIME(row) / most:.3g}%"
         gain = measured_ratio(TIME(first) / TIME(row))
         said = (
-            f"{gain} as fast as {_short(first)}, {rate} SDPA's time" if before else "where we begin"
+            f"{gain} as fast as {_short(first)}, {of_sdpa} SDPA's time"
+            if before
+            else "where we begin"
         )
         share = _share(row, rows)
         if now:

@@ -53,8 +53,7 @@ def counted(text, end=None):
         folded = "details" in names
         if part.name:
             classes = part.get("class", ())
-            way = "am-contents" in classes  # on a phone what stands at the side elsewhere
-            found["boxes"] += part.name == "details" and not exercise and not way
+            found["boxes"] += part.name == "details" and not exercise
             if folded or exercise:
                 continue
             found["boxes"] += "am-exercise" in classes

@@ -132,8 +132,9 @@ def _arranged(chart: Chart, phone: bool) -> "go.Figure":
     panels = [_cropped(p) for p in chart.panels] if phone else chart.panels
     across = 1 if phone else chart.columns or len(panels)
     down = math.ceil(len(panels) / across)
-    talls = [_tall(p, phone, chart.height) for p in panels]
+    talls = [_tall(p, phone, chart.height) for p in panels]  # of each row: on a phone its own
     tall = max(talls)
+    talls = talls if phone else [tall] * down
     names = _names(chart)
     labels = [] if phone else _labels(chart, names, tall)
     legend = not labels and len(names) > 1
@@ -151,14 +152,14 @@ def _arranged(chart: Chart, phone: bool) -> "go.Figure":
     over += LINE * any(r.across == "x" and r.name for p in panels for r in p.rules)
     under = LINE + 6 + TITLE * any(p.x.title for p in panels)
     foot = 22 * rows + 6 * legend
-    inner = (sum(talls) if phone else down * tall) + (down - 1) * (over + under)
+    inner = sum(talls) + (down - 1) * (over + under)
 
     figure = make_subplots(
         down,
         across,
         horizontal_spacing=gap / plot if across > 1 else None,
         vertical_spacing=(over + under) / inner if down > 1 else None,
-        row_heights=talls if phone else None,
+        row_heights=talls,
         specs=[
             [{} if r * across + c < len(panels) else None for c in range(across)]
             for r in range(down)
@@ -193,8 +194,8 @@ def _arranged(chart: Chart, phone: bool) -> "go.Figure":
         title = panel.x.title if fits or column == (across - 1) // 2 else ""
         figure.update_xaxes(_axis(panel.x, phone, wide, title, False), **at)
         own = phone or not chart.shared_y or column == 0
-        long = talls[i] if phone else tall
-        figure.update_yaxes(_axis(panel.y, phone, long, panel.y.title if own else "", True), **at)
+        title = panel.y.title if own else ""
+        figure.update_yaxes(_axis(panel.y, phone, talls[row], title, True), **at)
         if not own:
             figure.update_yaxes(showticklabels=False, **at)
         for note in _notes(panel, wide):

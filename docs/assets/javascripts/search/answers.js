@@ -5,7 +5,6 @@ import { loadJson } from "../site/json.js";
 import { alsoSaid, askedFor, wordsOf } from "./words.js";
 
 const LIBRARY = "../../vendor/minisearch-7.2.0.js";
-const ASKS = "A question, an error's text, or the name of a function";
 const FIELDS = { title: 5, anchor: 3, tags: 3, page: 2.5, text: 1, rest: 0.6, code: 0.5 };
 const TOPICS = new Set(["title", "anchor", "tags"]);
 const MOST = 12; // results
@@ -152,7 +151,7 @@ export async function start(box) {
     const hits = notTooManyOfAPage(withNearest(every, sections));
     list.replaceChildren(...hits.map((hit) => result(hit, root)));
     list.dataset.question = question;
-    status.textContent = question ? said(hits, every.length, unknown) : ASKS;
+    status.textContent = question ? said(hits, every.length, unknown) : status.dataset.asks;
   }
 
   const links = () => [...list.querySelectorAll("a")];

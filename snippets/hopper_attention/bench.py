@@ -25,7 +25,7 @@ from snippets._warps.launch import played
 from . import kernel, sass
 from .channel import rows as reached
 from .clocks import CLOCKED, REPEATS, TILES, recorded
-from .in_turn import CHAINS, IN_TURN, LIMIT, PAIRS, SUMS, TURNS
+from .in_turn import CHAINS, DEALT, IN_TURN, LIMIT, PAIRS, SUMS, TURNS
 from .kernel import VARIANTS, Variant, hopper_attention
 from .protocol import protocol_mutants as judged_mistakes
 from .small import scores
@@ -100,6 +100,7 @@ APART = {  # D → what is left out, one at a time, of the variant for long rows
         ],
         "weights not in pairs": [change for change in IN_TURN if change not in PAIRS],
         "one chain": [change for change in IN_TURN if change not in CHAINS],
+        "dealt as before": [change for change in IN_TURN if change != DEALT],
     },
     128: {
         "released by all warps": [
@@ -108,6 +109,8 @@ APART = {  # D → what is left out, one at a time, of the variant for long rows
         ],
         "sums that are shared": [change for change in IN_TURN if change not in SUMS],
         "numbers in registers": [change for change in IN_TURN if change != LIMIT],
+        "a factor of 16": [*IN_TURN, ("GROWTH = gl.constexpr(8.0)", "GROWTH = gl.constexpr(4.0)")],
+        "dealt as before": [change for change in IN_TURN if change != DEALT],
     },
 }
 # At D 128 the third is the second's equal or slower in each case of `forward`.

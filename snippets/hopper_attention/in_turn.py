@@ -67,7 +67,7 @@ TAKEN = [  # two consumers take no turns
     ),
     (
         "    mbarrier.arrive(turn, count=1)\n",
-        "    if V.CONSUMERS == 3:  # it orders and permits nothing: one warp may say so for four\n"
+        "    if V.CONSUMERS == 3:  # an order and no permission: one warp passes it on for four\n"
         "        mbarrier.expect(turn, 0)\n",
     ),
 ]
@@ -164,9 +164,17 @@ def _release_after_product(channel, stage, V: gl.constexpr):
         for x in "kv"
     ),
 ]
-LEFT = (  # then nobody needs it
+LEFT = (  # then nobody needs _meet; and maxima may lag further behind
     'GROWTH = gl.constexpr(4.0)\n_meet = getattr(gl, "thread_barrier", None) or gl.barrier\n',
-    "GROWTH = gl.constexpr(4.0)  # LAZY: the maximum lags by this at most, in powers of two\n",
+    "GROWTH = gl.constexpr(8.0)  # LAZY: the maximum lags by this at most, in powers of two\n",
+)
+DEALT = (  # the longer the rows and the more of them, the more rounds go by length
+    "    return max(0, total // (2 * programs) - 1 - tiles // 64) * 2 * programs\n",
+    """\
+    rounds = total // (2 * programs)
+    by_length = max(0, (rounds * tiles).bit_length() - 6)  # tuned on an H200
+    return max(0, rounds - by_length) * 2 * programs
+""",
 )
 HELD = (  # a barrier that no copy turns before all four warps have met
     "    if V.CONSUMERS == 2:\n        _wait_full(channels.v, before)\n",
@@ -239,6 +247,7 @@ IN_TURN = [
     *PAIRS,
     *UNMET,
     LEFT,
+    DEALT,
     HELD,
     *SUMS,
     LIMIT,

@@ -34,7 +34,7 @@ class Variant(NamedTuple):
     STAGES: int  # tiles of keys, and of values, that shared memory holds
     OVERLAP: bool = False  # softmax of a tile under the product with the previous tile's values
     Q_IN_REGISTERS: bool = False  # or read by the tensor cores from shared memory
-    LAZY: bool = False  # sums are rescaled only once the maximum has grown by a factor of 16
+    LAZY: bool = False  # sums are rescaled only once the maximum has grown by 2^GROWTH
     EXACT: bool = False  # for huge scores: they are scaled after the largest is subtracted
 
 
@@ -742,7 +742,7 @@ def _paired(total, tiles, programs):
 
     The longest tile of a head that is left and the shortest are as much work as any other pair,
     and few heads are in progress at a time: their keys stay in L2. But the last round of pairs is
-    rarely full. So the last rounds, two at most if a head has fewer than 64 tiles, go by length.
+    rarely full, so the last tiles go by length.
     """
     return max(0, total // (2 * programs) - 1 - tiles // 64) * 2 * programs
 

@@ -18,6 +18,7 @@ from snippets._lab.judge.oracle import (
     make_qkv,
 )
 from snippets._lab.measure.competitors import own_layout, resolve, same_work
+from snippets._lab.measure.regimes import SUSTAINED
 from snippets._lab.measure.timing import time_host
 from snippets._lab.rooms import measured_on
 from snippets._warps.launch import played
@@ -137,6 +138,14 @@ def in_turn(lab):
     for case in lab.each(dtype=["bfloat16"], **axes):
         names = BESIDE[: 3 if case["D"] == 64 else 2]
         yield from lab.time_attention(same_work(case), names, {FILE: launcher} | apart[case["D"]])
+
+
+@measured_on("gpu")
+def sustained(lab):
+    """The same file back to back for seconds, where power is the limit."""
+    launcher = variant(OURS, IN_TURN)
+    for case in lab.each(dtype=["bfloat16"], causal=[False, True], D=[*VARIANTS], N=[16_384]):
+        yield from lab.time_attention(same_work(case), BESIDE, {FILE: launcher}, [SUSTAINED])
 
 
 FA4 = "flash_attention_4"

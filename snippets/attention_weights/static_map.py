@@ -9,7 +9,7 @@ import json
 import math
 from collections import Counter
 
-VISIBLE = 0.05  # as in light_map.js
+VISIBLE, LISTED = 0.05, 0.005  # as in light_map.js
 LEVELS = 20  # of the cells' colors, even steps of the square root: a path for each
 
 
@@ -50,11 +50,10 @@ def _button(token, weight, pressed):
 def _summary(tokens, line, chosen):
     names = [html.escape(name) for name in _names(tokens)]
     order = sorted(range(len(line)), key=lambda j: -line[j])
-    top = ", ".join(f"{names[j]} {line[j]:.2f}" for j in order[:3])
-    rest = sum(line[j] for j in order[3:])
-    return (
-        f"“{names[chosen]}” attends to {top}; the other {max(0, len(order) - 3)} share {rest:.2f}."
-    )
+    most = [j for place, j in enumerate(order[:3]) if not place or line[j] >= LISTED]
+    top = ", ".join(f"{names[j]} {line[j]:.2f}" for j in most)
+    rest = f"{sum(line[j] for j in order[len(most) :]):.2f}".replace("0.00", "less than 0.01")
+    return f"“{names[chosen]}” attends to {top}; the other {len(order) - len(most)} share {rest}."
 
 
 def _names(tokens):

@@ -35,15 +35,14 @@ class Stop(NamedTuple):
     weighed: bool = False  # whether all scores are weights before the loop or kernel that is drawn
 
     @property
-    def chip(self) -> tuple[float, float]:
-        """From where to where the chip reaches: to what is collected, or one tile of a product."""
-        return self.tile if self.stored else (-0.8, N + 1 + D)
+    def row(self) -> tuple[int, int]:
+        """What the chip holds of a row beside the tile: all of it, or nothing."""
+        return 0, N if self.weighed and not self.stored else 0
 
     @property
-    def query(self) -> tuple[float, float]:
-        """Where the chip holds queries: nowhere once all scores are weights."""
-        left = self.chip[0] + 0.2
-        return left, left if self.weighed else left + 0.4
+    def query(self) -> tuple[int, int]:
+        """What it reads of a query: nothing once all scores are weights."""
+        return -1 - D, -1 - D if self.weighed else -1
 
 
 OPENS = "flash_attention"  # in the language that the page promises, with a way to both sides
@@ -185,6 +184,7 @@ LEGEND = (
     Key(MEMORIES["registers"], 16, "on the chip"),
     Key(TENSORS["scores"], 100, "scores"),
     Key(TENSORS["weights"], 100, "weights"),
+    Key(TENSORS["weights"], 30, "weights, gone"),
 )
 MARKS = "a square: a number, hollow if negative"  # where no stop has a lane
 ABOUT = (
@@ -228,13 +228,7 @@ def _marks(tensor: str, matrix: Matrix, x: int, y: int, rows: range, columns: ra
     )
 
 
-def _moved(
-    cells: Callable[..., tuple[float, float, float, float]],
-    which: int = 0,
-    grow: float = 1,
-    css: str = "am-lane",
-    **look: str,
-) -> str:
+def _moved(cells: Callable[..., Place], color: str, fill: str, which: int = 0) -> str:
     """A box around cells at each stop: rows and columns from the first score, in turn from and to.
 
     `cells` gets the stop, the rows of its first or last lane, and its keys.
@@ -242,19 +236,13 @@ def _moved(
     places = []
     for stop in STOPS.values():
         top, bottom, left, right = cells(stop, *stop.lanes[which], *stop.tile)
-        across, down = ((b - a) * CELL + 2 * grow for a, b in ((left, right), (top, bottom)))
-        places.append((LEFT + left * CELL - grow, TOP + top * CELL - grow, across, down))
-    return moved(places, css, **look)
-
-
-def moved(places: Sequence[Place], css: str, **look: str) -> str:
-    """A box with a place at each stop, x, y, width and height: at the first shown to begin with."""
-    at = [" ".join(f"{number:.4g}" for number in place) for place in places]
-    x, y, wide, tall = at[list(STOPS).index(OPENS)].split()
-    style = ";".join(f"{name.replace('_', '-')}:{value}" for name, value in look.items())
+        across, down = (right - left) * CELL, (bottom - top) * CELL
+        place = LEFT + left * CELL - 1, TOP + top * CELL - 1, across and across + 2, down + 2
+        places.append(" ".join(f"{number:g}" for number in place))
+    x, y, wide, tall = places[list(STOPS).index(OPENS)].split()
     return (
-        f'<rect class="{css}" data-at="{";".join(at)}" x="{x}" y="{y}" width="{wide}" '
-        f'height="{tall}" rx="3" style="{style}"/>'
+        f'<rect data-at="{";".join(places)}" x="{x}" y="{y}" width="{wide}" height="{tall}" '
+        f'rx="3" style="fill:{fill};stroke:{color};stroke-width:1.5"/>'
     )
 
 
@@ -281,27 +269,19 @@ def drawing() -> str:
     for said, tensor, x, y in NAMES:
         ground.append(words(x, y, said, 14, 700, color=TENSORS[tensor], anchor="start"))
     ground.append(words(LEFT + N * CELL / 2, TOP + (M - 0.5) * CELL, MARKS, 11, color=MUTED))
-    lanes, tiles, edge = [], [], {"css": "am-tile", "stroke_width": "1.5"}
+    lanes, tiles, on_chip = [], [], (chip, mixed(chip, 16))
+    read = {t: (TENSORS[t], f"color-mix(in srgb,{TENSORS[t]} 30%,transparent)") for t in "qkv"}
     for which in (0, -1):
-        look = {"fill": mixed(chip, 16), "stroke": chip, "stroke_width": "1.4"}
-        lanes.append(_moved(lambda s, a, b, c, d: (a, b, *s.chip), which, 2, **look))
-        q = {"fill": TENSORS["q"]}
-        lanes.append(_moved(lambda s, a, b, c, d: (a, b, *s.query), which, 0, **q))
-        paper = {"fill": "var(--am-paper)", "stroke": INK}
-        tiles.append(_moved(lambda s, *cells: cells, which, **edge, **paper))
-    for tensor, top in (("k", -1 - D), ("v", M + 1)):
-        color = TENSORS[tensor]
-        look = {"fill": f"color-mix(in srgb,{color} 30%,transparent)", "stroke": color}
-        tiles.append(
-            _moved(
-                lambda s, a, b, c, d, top=top, read=tensor == "k": (
-                    (top, top + D, c, c if read and s.weighed else d)
-                ),
-                grow=0,
-                **edge,
-                **look,
-            )
-        )
+        lanes += [
+            _moved(lambda s, a, b, c, d: (a, b, *s.row), *on_chip, which),
+            _moved(lambda s, a, b, c, d: (a, b, N + 1, N + 1 + D), *on_chip, which),
+        ]
+        tiles.append(_moved(lambda s, *cells: cells, *on_chip, which))
+    lanes.append(_moved(lambda s, *_: (s.lanes[0][0], s.lanes[-1][1], *s.query), *read["q"]))
+    tiles += [
+        _moved(lambda s, a, b, c, d: (-1 - D, -1, c, c if s.weighed else d), *read["k"]),
+        _moved(lambda s, a, b, c, d: (M + 1, M + 1 + D, c, d), *read["v"]),
+    ]
     stored, kept, held = [], [], []
     for stop in STOPS.values():
         rows = [range(*lane) for lane in stop.lanes]
@@ -311,8 +291,9 @@ def drawing() -> str:
         there = [before, range(stop.tile[1], N)] if stop.weighed else [before]
         had = [marks("output", r, range(D)) for r in rows]
         if not stop.stored:
-            had += [marks("weights", r, some) for r in rows for some in there]
-        legend = LEGEND if not stop.weighed else (*LEGEND[:2], LEGEND[3])
+            past = "".join(marks("weights", r, some) for r in rows for some in there)
+            had.append(past if stop.weighed else f'<g opacity="0.3">{past}</g>')
+        legend = (*LEGEND[:2], LEGEND[3]) if stop.weighed else (*LEGEND[:3], LEGEND[4])
         kept.append("".join(had) + keys(6, TALL - 15, WIDE, legend, 12))
         seen = "weights" if stop.weighed else "scores"
         held.append("".join(marks(seen, r, here) for r in rows))
@@ -353,10 +334,13 @@ def scales(rows: Sequence[Row], others: Sequence[Row], share: str) -> str:
     ]
     told = []
     for row in (*rows, *others):
-        look = identity(row["implementation"])
-        place = f'style="left:{_percent(TIME(row), longest)};--am-hue:{look.color}"'
+        look, place = identity(row["implementation"]), f"left:{_percent(TIME(row), longest)}"
         told.append(f"{look.name}, {MS.text(row)}")
-        marks.append(f"<em {place}>{told[-1]}</em>" if row in others else f"<b {place}></b>")
+        marks.append(
+            f'<em style="{place};--am-hue:{look.color}">{told[-1]}</em>'
+            if row in others
+            else f'<b style="{place}"></b>'
+        )
     return (
         '<div class="am-log" role="img" aria-label="Times, on a logarithmic scale: '
         f'{"; ".join(told)}.">{"".join(marks)}</div>'
@@ -377,7 +361,7 @@ def _share(row: Row, rows: Sequence[Row]) -> str:
     return ("" if row is most else f"1/{part} of ") + MS.text(most)
 
 
-ACROSS = 400  # pixels of a drawing
+ACROSS = 284  # pixels of a drawing
 
 
 def ratios(beside: Mapping[str, Against]) -> str:
@@ -442,7 +426,7 @@ def player(
     for before, row, of_sdpa in zip([None, *rows[:-1]], rows, times, strict=True):
         name, now = row["implementation"], " am-now" * (row["implementation"] == OPENS)
         time, first, most = MS.text(row), rows[0], max(map(TIME, rows))
-        style = f"--am-hue:{identity(name).color};--am-length:{_percent(TIME(row), most)};"
+        style = f"--am-length:{_percent(TIME(row), most)};"
         style += f"--am-part:{100 * TIME(row) / most:.3g}%"
         gain = measured_ratio(TIME(first) / TIME(row))
         said = (

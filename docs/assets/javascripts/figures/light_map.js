@@ -2,6 +2,7 @@
    chosen before the widget and its data have come. The widget takes its place, and keeps what was chosen. */
 const DIGITS = "₀₁₂₃₄₅₆₇₈₉";
 const VISIBLE = 0.05; // smaller weights show their number on hover and focus only
+const LISTED = 0.005; // smaller ones are 0.00
 
 /* Tokens with a number where one occurs again: the₁, the₂. */
 export function namesOf(tokens) {
@@ -14,9 +15,11 @@ export function namesOf(tokens) {
 export function summaryOf(names, { token, direction }, line) {
   const order = [...line.keys()].sort((a, b) => line[b] - line[a]);
   const sum = (list) => list.reduce((total, j) => total + line[j], 0).toFixed(2);
-  const top = order.slice(0, 3).map((j) => `${names[j]} ${line[j].toFixed(2)}`).join(", ");
+  const most = order.slice(0, 3).filter((j, place) => !place || line[j] >= LISTED);
+  const top = most.map((j) => `${names[j]} ${line[j].toFixed(2)}`).join(", ");
+  const rest = sum(order.slice(most.length)).replace("0.00", "less than 0.01");
   const said = direction === "row"
-    ? `attends to ${top}; the other ${Math.max(0, order.length - 3)} share ${sum(order.slice(3))}.`
+    ? `attends to ${top}; the other ${order.length - most.length} share ${rest}.`
     : `is attended to by ${top}; in all it receives ${sum(order)}.`;
   return `“${names[token]}” ${said}`;
 }

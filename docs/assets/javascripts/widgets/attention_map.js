@@ -297,13 +297,15 @@ function sayFinding({ finding, data, view }, line) {
 function placesOf(map) {
   map.places ??= [...map.parts.tokens.children].map((button) => ({
     x: button.offsetLeft + button.offsetWidth / 2,
+    half: button.offsetWidth / 2,
     top: button.offsetTop,
     foot: button.offsetTop + button.offsetHeight,
   }));
   return map.places;
 }
 
-// Lines from the chosen word to those that weigh most, the broader the more.
+// Lines from the chosen word to those that weigh most, the broader the more. The farther away a word, the higher its
+// line, and the nearer to the middle it begins.
 function showArcs(map, line) {
   const { parts: { arcs }, view } = map;
   const most = [...line.keys()].filter((j) => j !== view.token && line[j] >= VISIBLE)
@@ -312,15 +314,16 @@ function showArcs(map, line) {
     if (map.view !== view) return; // something else by now
     const places = placesOf(map);
     const from = places[view.token];
-    arcs.replaceChildren(...most.map((j) => {
-      const [x, to] = [from.x, places[j].x];
+    const away = (j) => Math.abs(places[j].x - from.x);
+    arcs.replaceChildren(...most.sort((a, b) => away(a) - away(b)).map((j, rank) => {
+      const to = places[j].x;
+      const part = (rank + 1) / most.length;
+      const x = from.x + Math.sign(to - from.x) * (1 - part) * from.half;
       const lower = places[j].top - from.top; // words of another line are met at their near side
       const y = lower > 0 ? from.foot : from.top;
       const end = lower < 0 ? places[j].foot : places[j].top;
-      const over = lower ? (y + end) / 2 : y - Math.min(30, 10 + Math.abs(to - x) / 8);
-      const d = lower
-        ? `M${x} ${y}C${x} ${over} ${to} ${over} ${to} ${end}`
-        : `M${x} ${y}Q${(x + to) / 2} ${over} ${to} ${end}`;
+      const over = lower ? y + (end - y) * (0.2 + 0.6 * part) : y - 6 - 22 * part;
+      const d = `M${x} ${y}C${x} ${over} ${to} ${over} ${to} ${end}`;
       return shape("path", { d, "stroke-width": 1 + 5 * line[j] });
     }));
   });
@@ -352,7 +355,7 @@ function fillNotes(map) {
     const onclick = () => choose(map, { ...place, direction: "row" });
     return make("button", { type: "button", textContent: note, title: nameOf(place), onclick });
   });
-  map.parts.notes.replaceChildren(...(notes.length ? ["Worth a look:", ...notes] : []));
+  map.parts.notes.replaceChildren(...(notes.length ? [make("span", { textContent: "Worth a look:" }), ...notes] : []));
 }
 
 // The heatmap.

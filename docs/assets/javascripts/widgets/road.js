@@ -39,8 +39,8 @@ export function start(box) {
   /* From the first keys on, tile by tile. */
   function sweep(at) {
     if (reduced.matches) return;
-    const [tile] = shapes.filter(([shape]) => shape.classList.contains("am-tile"));
-    const [x, , wide] = tile[1][at].map(Number);
+    const [, places] = shapes.find(([shape]) => moving.contains(shape));
+    const [x, , wide] = places[at].map(Number);
     const tiles = Math.max(1, Math.round((x - moving.dataset.first) / wide));
     moving.getAnimations().forEach((old) => old.cancel());
     moving.animate(

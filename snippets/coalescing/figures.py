@@ -68,10 +68,9 @@ def strides(results):
         caption=f"Copies of {thousands(single[1]['elements'])} elements, both axes logarithmic. "
         "Useful bytes: each element read once and written once, without what comes along. The "
         "dashed line is what this GPU copies at best, measured in the same run; open marks are "
-        "what is left of it if whole 32-byte sectors move. The result is larger than L2, which "
-        "is flushed before each call. Medians. The kernel has one element per lane; left alone, "
-        "Triton gives a lane several neighbors, 16 bytes per instruction, and takes "
-        f"{wide} the time.",
+        "what is left of it if whole 32-byte sectors move. L2 is flushed before each call. "
+        "Medians. The kernel has one element per lane; left alone, Triton gives a lane several "
+        f"neighbors, 16 bytes per instruction, and takes {wide} the time.",
         plot=charts.lines(
             measured,
             [OURS, Series(WIDE, "several elements per lane", shade=1), CLONE, whole],

@@ -99,10 +99,9 @@ def bandwidth(results):
         f"{beside_.the_best(RIVALS)} ({best.verdicts()}).",
         caption="One new token, eight heads of keys of width 128, bfloat16, and a group of 1, 4 "
         "or 8 query heads on each. Each point is a number of sequences and their length. "
-        "Compulsory bytes over the time, L2 flushed before each call. The kernel that only reads "
-        "takes the same keys and values in turn with the others; the line is its rate over 2 GB "
-        f"({per_second(most)}). Other kernels can be faster than this reader. FlashInfer's plan, "
-        "one for all layers of a model, is made before the clock starts.",
+        "Compulsory bytes over the time, L2 flushed before each call. The line is the rate of a "
+        f"kernel that only reads, over 2 GB ({per_second(most)}); others can be faster than it. "
+        "FlashInfer's plan, one for all layers of a model, is made before the clock starts.",
         numbers={
             "ours": per_second(speeds[OURS]),
             "cudnn": per_second(speeds[CUDNN]),

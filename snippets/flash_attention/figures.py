@@ -56,8 +56,7 @@ def staircase(results):
         finding=f"From the dozen lines to the last step: {between(risen.values(), ratio)} faster.",
         caption="Each step is a change to the kernel above, on top of those before it. Longer is "
         "faster. At D 128 the larger tile comes with warp specialization. The last of ours is the "
-        "kernel that a reader copies, with masks, strides and any length. "
-        f"bfloat16, N {rows[0]['N']}, no mask; a batch of "
+        f"kernel that a reader copies. bfloat16, N {rows[0]['N']}, no mask; a batch of "
         f"{rows[0]['batch']} with {heads[64]} heads at D 64 and {heads[128]} at D 128. {MEDIANS}",
         plot=charts.bars(
             results,

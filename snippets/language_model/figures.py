@@ -142,10 +142,9 @@ def losses(results):
         caption=f"The loss of each step, means of the seeds and of {SMOOTHED} steps. A model of "
         f"{units.millions(model['parameters'])} parameters, bfloat16 products, the same first "
         "weights and the same bytes in the same order for each seed. "
-        f"{many(text['files'], 'file')} of "
-        f"Python {text['python']}'s standard library, {size(text['bytes'])}. Eager "
-        f"PyTorch, in float32, ran from {many(len(eager), 'seed')} and for the first "
-        f"{len(eager[0]['losses'])} steps only.",
+        f"{many(text['files'], 'file')} of Python {text['python']}'s standard library, "
+        f"{size(text['bytes'])}. Eager PyTorch, in float32, ran from {many(len(eager), 'seed')} "
+        f"and for the first {len(eager[0]['losses'])} steps only.",
         plot=charts.lines(drawn, shown, STEP, LOSS, panels, log="", from_zero=False, columns=2),
         numbers={
             "flash": _interval(paired[OURS]),

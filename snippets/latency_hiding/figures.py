@@ -40,10 +40,9 @@ def gpu(results):
     return Figure(
         finding=f"An {sizes.label} is {processors} multiprocessors around a shared cache.",
         caption="One streaming multiprocessor, and what all of them share. Sizes are those that "
-        "the device reports (of L1, what programs can have of it as shared memory). Rates were "
-        "measured and are those of all multiprocessors together; latencies are those of a single "
-        "load that the next one waits for. Exponentials per cycle and multiprocessor are those "
-        "of NVIDIA's programming guide.",
+        "the device reports, of L1 the part for shared memory. Rates are of all multiprocessors "
+        "together, latencies of a load that the next one waits for; both were measured. "
+        "Exponentials per cycle are from NVIDIA's programming guide.",
         table=[
             *(
                 {"what": x.name, "size": x.size, "rate": x.rate, "latency": x.latency}
@@ -74,10 +73,9 @@ def latency(results):
         finding=f"A load that waits for the previous one takes {_told(levels['L1'])} where L1 has "
         f"the data, {_told(l2_level)} where L2 has it, and {_told(hbm)} where only HBM does.",
         caption="One walker, one load at a time: time of a step over the size of the memory it "
-        "walks through, one 128-byte line after another in random order. A step is a load, the "
-        "address computed from its result, and the loop around both. A long walk minus a short "
-        "one, so that the launch and the first, cold steps do not count. Cycles at the clock of "
-        "the same run.",
+        "walks through, 128-byte lines in random order. A step is a load, the address computed "
+        "from its result, and the loop around both: a long walk minus a short one. Cycles are at "
+        "the clock of the same run.",
         plot=charts.lines(
             steps,
             [Series(OURS, "one walker", {}, told=_told)],
@@ -267,10 +265,9 @@ def occupancy(results):
         f"{ratio(TIME(most) / TIME(few))} as long; the one that computes changes by "
         f"{ratio(max(spread) / min(spread))} at most.",
         caption=f"{thousands(few['programs'])} programs, {few['programs'] // processors} for each "
-        "multiprocessor. Each holds some numbers in registers for as long as it runs, and the "
-        "more it holds, the fewer fit at once. The one that waits follows links through HBM; the "
-        "one that computes does multiply-adds in registers. Registers are those of the compiled "
-        "kernel, programs at once follow from them by NVIDIA's rules.",
+        "multiprocessor. The more numbers each holds in registers, the fewer fit at once. The one "
+        "that waits follows links through HBM; the one that computes does multiply-adds. "
+        "Registers are those of the compiled kernel, programs at once follow by NVIDIA's rules.",
         plot=charts.lines(
             results,
             [

@@ -114,11 +114,10 @@ def ways(results):
         finding=f"At both lengths, with a mask and without, {_listed(near)} add less than 5 %.",
         caption="The same tiles and messages: the time over that of the steps alone with one "
         "program per multiprocessor, so another way to start the programs can fall below 1. "
-        f"{rows[0]['ranks']} GPUs, medians of {len(rows[0]['runs'])} runs. *Fewer "
-        "programs*: NCCL "
-        f"has {channels} channels and the step {channels} programs fewer than there are "
-        "multiprocessors. *A program per tile*: the GPU starts one wherever a multiprocessor is "
-        f"free, and NCCL has {channels} channels too.",
+        f"{rows[0]['ranks']} GPUs, medians of {len(rows[0]['runs'])} runs. *Fewer programs*: NCCL "
+        f"has {channels} channels, and the step as many programs fewer than multiprocessors. *A "
+        "program per tile*: the GPU starts one wherever a multiprocessor is free, and NCCL has as "
+        "many channels.",
         numbers={
             "n": N,
             "short": short,

@@ -68,10 +68,9 @@ def scene(results):
         finding="In 4 tiles query 0 finds a larger score twice after the first; each time the "
         "sum and the accumulator are multiplied by α, and at the end they are right.",
         caption="Four queries, 14 keys in tiles of four, four columns, small inputs: the first "
-        "program of the page's kernel with smaller tiles. Recorded in the interpreter, where a "
-        "kernel is a Python function and Python's own tracing reads its variables between two "
-        "iterations of the loop; the kernel is not changed. The last accumulator divided by the "
-        "sum is, bit for bit, what the launcher returned.",
+        "program of the page's kernel with smaller tiles, recorded in the interpreter by Python's "
+        "own tracing. The last accumulator divided by the sum is, bit for bit, what the launcher "
+        "returned.",
         **drawn_scene(
             "tiled_attention",
             rows,

@@ -48,8 +48,8 @@ class Stop(NamedTuple):
 OPENS = "flash_attention"  # in the language that the page promises, with a way to both sides
 STOPS = {
     "basic_attention": Stop(
-        "A program takes one query and keeps its row of scores on the chip: a loop over the keys "
-        "fills it, one at a time, and a second, as drawn, adds up the values.",
+        "A program takes one query. A loop over keys fills its row of scores; a second, "
+        "drawn here, adds up values.",
         """
 +q = tl.load(q_row
 +for n in range(N)
@@ -63,8 +63,8 @@ STOPS = {
         weighed=True,
     ),
     "composed_attention": Stop(
-        "Two products on tensor cores and a softmax in between, each a kernel; the last is drawn. "
-        "All scores go to memory and back: a call needs up to {memory}.",
+        "Three kernels with tensor cores, the last drawn here: all scores go to memory and back, "
+        "up to {memory}.",
         """
 -score = tl.sum(q * k
 -scores = tl.where(slots == n
@@ -79,8 +79,8 @@ STOPS = {
         weighed=True,
     ),
     "tiled_attention": Stop(
-        "One kernel: a running softmax needs one small tile of scores at a time. "
-        "Without tensor cores the time goes back up.",
+        "One kernel: a running softmax needs one small tile of scores. Without tensor cores the "
+        "time goes back up.",
         """
 -_run_matmul(q, k_t
 -_run_softmax(
@@ -94,7 +94,7 @@ STOPS = {
         (12, 16),
     ),
     "flash_attention": Stop(
-        "The same loop with larger tiles, and both of its products on tensor cores.",
+        "The same loop with larger tiles; both products run on tensor cores, and exp is now exp2.",
         """
 -scores = tl.sum(q[:, :, None] * k
 +s = tl.dot(q_tile, k_tile.T
@@ -268,7 +268,7 @@ def drawing() -> str:
             ground.append(marks(tensor, range(rows), range(columns)))
     for said, tensor, x, y in NAMES:
         ground.append(words(x, y, said, 14, 700, color=TENSORS[tensor], anchor="start"))
-    ground.append(words(LEFT + N * CELL / 2, TOP + (M - 0.5) * CELL, MARKS, 11, color=MUTED))
+    ground.append(words(LEFT + N * CELL / 2, TOP + (M - 0.5) * CELL, MARKS, 13, color=MUTED))
     lanes, tiles, on_chip = [], [], (chip, mixed(chip, 16))
     read = {t: (TENSORS[t], f"color-mix(in srgb,{TENSORS[t]} 30%,transparent)") for t in "qkv"}
     for which in (0, -1):
@@ -294,7 +294,7 @@ def drawing() -> str:
             past = "".join(marks("weights", r, some) for r in rows for some in there)
             had.append(past if stop.weighed else f'<g opacity="0.3">{past}</g>')
         legend = (*LEGEND[:2], LEGEND[3]) if stop.weighed else (*LEGEND[:3], LEGEND[4])
-        kept.append("".join(had) + keys(6, TALL - 15, WIDE, legend, 12))
+        kept.append("".join(had) + keys(6, TALL - 15, WIDE, legend, 13))
         seen = "weights" if stop.weighed else "scores"
         held.append("".join(marks(seen, r, here) for r in rows))
     return (
@@ -467,7 +467,7 @@ def player(
             '<details class="am-change" markdown><summary>With the GPU full, beside the best'
             '</summary><div class="am-beside" markdown><div markdown>',
             "",
-            "**With the GPU full, hopper beside the best**",
+            "**With the GPU full, hopper leads SDPA**",
             "",
             f"{note} [Every\u00a0case](/lab/scoreboard.md)",
             "",

@@ -79,8 +79,8 @@ STOPS = {
         weighed=True,
     ),
     "tiled_attention": Stop(
-        "One kernel: a running softmax needs one small tile of scores. Without tensor cores the "
-        "time goes back up.",
+        "One kernel: a running softmax needs one small tile of scores. "
+        "Without tensor cores the time goes back up.",
         """
 -_run_matmul(q, k_t
 -_run_softmax(

@@ -56,10 +56,7 @@ def _gradients(
     sums = q.new_empty((2, B * H, size), dtype=torch.float32)
     lse_log2, delta = sums[..., : size if packed else M]  # the logsumexp times log2(e), and Δ
     sizes = shape if packed else (B, Hkv, N, D)
-    # packed, what no query of a sequence sees stays 0
-    grad_k, grad_v = (
-        q.new_zeros(sizes) if packed and hides else q.new_empty(sizes) for _ in range(2)
-    )
+    grad_k, grad_v = q.new_empty(sizes), q.new_empty(sizes)
     (qb, qh, qm, _), (kb, kh, kn, _), (vb, vh, vn, _) = q.stride(), k.stride(), v.stride()
     (gb, gh, gm, _), (ob, oh, om, _), step = grad_out.stride(), out.stride(), lse_log2.stride(0)
     scale = D**-0.5 if scale is None else float(scale)
@@ -75,7 +72,8 @@ def _gradients(
             lse_log2, delta, grad_q,
             qb, qh, qm, kb, kh, kn, vb, vh, vn, gb, gh, gm, ob, oh, om, None, None, None,
             None, step, H, H // Hkv,
-            _together(B * H, tiles) if hides else 1, M, N, sequences,
+            _together(B * H, tiles // sequences if packed else tiles) if hides else 1,
+            M, N, sequences,
             offset if window is not None else 0 if packed else N - M, left, scale,
             scale * LOG2_E.value, softcap, D=D, CAUSAL=hides, BOTTOM_RIGHT=True,
             MASKED=hides or packed or N % QUERIES_N != 0,
@@ -90,7 +88,8 @@ def _gradients(
             q, k, v, grad_out, lse_log2, delta, None, cu_seqlens_q, cu_seqlens_k, grad_k, grad_v,
             qb, qh, qm, kb, kh, kn, vb, vh, vn, gb, gh, gm, None, None, None,
             None, step, sums_block, H, H // Hkv,
-            _together(B * Hkv, tiles_k) if hides else 1, M, N, sequences,
+            _together(B * Hkv, tiles_k // sequences if packed else tiles_k) if hides else 1,
+            M, N, sequences,
             offset if window is not None else 0 if packed else N - M, left, scale,
             scale * LOG2_E.value, softcap, D=D, CAUSAL=hides, BOTTOM_RIGHT=True,
             BLOCK_M=KEYS_M, BLOCK_N=KEYS_N, BLOCK_D=BLOCK_D, USE_TMA=use_tma,
@@ -104,11 +103,11 @@ def _gradients(
 
 
 def _together(heads, tiles):
-    """How many heads start together: as many as fill a GPU with AT_ONCE programs; a divisor.
+    """How many heads start together: as many as fill a GPU with 256 programs or so; a divisor.
 
     Then the last programs to start are short ones, of several heads.
     """
-    return next((n for n in range(1, heads) if heads % n == 0 and n * tiles >= AT_ONCE), heads)
+    return next((n for n in range(1, heads) if heads % n == 0 and n * tiles >= 256), heads)
 
 
 def _forward(
@@ -144,6 +143,7 @@ def _forward(
         context.run(_attention_kernel[((tiles if packed else triton.cdiv(M, BLOCK_M)) * H * B,)],
             q, k, v, out, lse, sinks, bias, cu_seqlens_q, cu_seqlens_k,
             qb, qh, qm, kb, kh, kn, vb, vh, vn, bb, bh, bm, N, H, H // Hkv, M, N, sequences,
+            _together(H, tiles // sequences) if packed and hides else None,
             offset if window is not None else 0 if packed else N - M,
             left, (D**-0.5 if scale is None else float(scale)) * LOG2_E.value, softcap,
             D=D, BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_D=BLOCK_D, USE_TMA=use_tma,

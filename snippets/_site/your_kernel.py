@@ -315,7 +315,6 @@ def _constants(ticks: Ticks) -> str:
     return (
         f"KEYS_M, KEYS_N, KEYS_WARPS, KEYS_STAGES = {_sizes(keys)}  # for dK and dV\n"
         f"QUERIES_M, QUERIES_N, QUERIES_WARPS, QUERIES_STAGES = {_sizes(queries)}  # for dQ\n"
-        "AT_ONCE = 256  # programs that start at one time, about\n"
         f"{registers * bool(keys.maxnreg)}"
     )
 

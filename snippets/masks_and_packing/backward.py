@@ -140,11 +140,11 @@ def _keys_kernel(
     head, tile_idx = _place(num_tiles, together, LAST_FIRST=False)
     b, hk = head // (H // G), head % (H // G)
     if PACKED:  # from here on M, N and all pointers are those of one sequence
-        tile_idx, first_k, N, first_q, M, sequence = _sequence(
+        tile_idx, first_k, rows, first_q, M, sequence = _sequence(
             tile_idx, cu_k_ptr, cu_q_ptr, sequences, N, M, BLOCK_N
         )
         skipped, N, causal_offset, left_offset = _seen_keys(
-            M, N, causal_offset, left_offset, BOTTOM_RIGHT, C
+            M, rows, causal_offset, left_offset, BOTTOM_RIGHT, C
         )
         first_k += skipped
         first_sum = (first_q // sums_block + sequence) * sums_block
@@ -191,6 +191,14 @@ def _keys_kernel(
     at, heads = first_k if PACKED else None, H // G
     _store_rows(grad_k_ptr, dk * scale, head, heads, at, first_key, N, BLOCK_N, C)
     _store_rows(grad_v_ptr, dv, head, heads, at, first_key, N, BLOCK_N, C)
+    if PACKED and first_key + BLOCK_N > N:  # zeros for keys of the sequence that no query sees
+        offs_n, offs_d = first_key + tl.arange(0, BLOCK_N), tl.arange(0, BLOCK_D)
+        row = first_k + offs_n - tl.where(offs_n + skipped < rows, 0, rows)
+        place = (row.to(tl.int64) * heads + head)[:, None] * D + offs_d[None, :]
+        mask = ((offs_n >= N) & (offs_n < rows))[:, None] & (offs_d < D)[None, :]
+        zeros = tl.zeros([BLOCK_N, BLOCK_D], grad_k_ptr.dtype.element_ty)
+        tl.store(grad_k_ptr + place, zeros, mask=mask)
+        tl.store(grad_v_ptr + place, zeros, mask=mask)
 
 
 class Rows(NamedTuple):
@@ -779,10 +787,8 @@ def masks_and_packing_backward(
     sums = q.new_empty((2, B * H, size), dtype=torch.float32)[..., : None if packed else M]
     strides["stride_sums"] = sums.stride(1)
     grad_q = q.new_empty(shapes[0])
-    # Keys that no query of a sequence sees are not written.
-    new = torch.zeros if packed and limits != [None, None] else torch.empty
     grad_k, grad_v = (
-        new((*x.shape[:2], N, D) if not packed else shape, dtype=q.dtype, device=q.device)
+        q.new_empty(shape if packed else (*x.shape[:2], N, D))
         for x, shape in ((k, shapes[1]), (v, shapes[2]))
     )
     given = wide_bias, cu_seqlens_q, cu_seqlens_k
@@ -792,14 +798,14 @@ def masks_and_packing_backward(
             *loaded(for_queries, q, k, v, grad_out), out, lse, grad_lse, *given, *sums,
             grad_q, **strides,
             **dict(zip(("stride_ob", "stride_oh", "stride_om"), out.stride()[:3], strict=True)),
-            together=_together(B * H, tiles, hides), MASKED=masked,
+            together=_together(B * H, tiles // (shared["sequences"] or 1), hides), MASKED=masked,
             USE_TMA=use_tma, **shared, **_options(for_queries),
         )  # fmt: skip
         tiles = _tiles_of(N, for_keys.BLOCK_N, cu_seqlens_k)
         _keys_kernel[(tiles * B * Hkv,)](
             *loaded(for_keys, q, k, v, grad_out, *sums), *given, grad_k, grad_v,
             **strides, sums_block=for_queries.BLOCK_M if packed else None,
-            together=_together(B * Hkv, tiles, hides),
+            together=_together(B * Hkv, tiles // (shared["sequences"] or 1), hides),
             USE_TMA=use_tma, **shared, **_options(for_keys),
         )  # fmt: skip
         grad_bias = None
@@ -934,7 +940,8 @@ AT_ONCE = 256  # programs that start at one time, about
 def _together(heads, tiles, causal):
     """How many heads start together: one, or with a causal mask as many as fill a GPU.
 
-    Then the last programs to start are short ones, of several heads. A divisor of `heads`.
+    With so many tiles each, packed of a sequence. Then the last programs to start are short ones,
+    of several heads. A divisor of `heads`.
     """
     if not causal:
         return 1

@@ -65,6 +65,7 @@ def _masks_and_packing_kernel(
     H, G,  # heads of queries, and how many of them share a head of keys
     M, N,  # queries, keys; packed: of all sequences together
     sequences,  # how many are packed, or None
+    together,  # packed and causal: heads whose programs start together; or None
     causal_offset,  # with a causal mask query m sees the keys up to m + causal_offset
     left_offset,  # with a window it sees the keys from m + left_offset on; or None
     scale_log2,  # scale · log2(e)
@@ -94,10 +95,13 @@ def _masks_and_packing_kernel(
     else:
         num_tiles = tl.cdiv(M, BLOCK_M)
     pid = tl.program_id(0)  # 0 … B · H · num_tiles - 1: neighbors share a head, so its k and v
-    tile_idx = pid % num_tiles
+    head, tile_idx = pid // num_tiles, pid % num_tiles
+    if together is not None:  # or a few heads, tile by tile: the last to start are short ones
+        size = num_tiles * together
+        head, tile_idx = pid // size * together + pid % together, pid % size // together
     if CAUSAL:  # the last rows see most keys: start the longest work first
         tile_idx = num_tiles - 1 - tile_idx
-    b, h = pid // num_tiles // H, pid // num_tiles % H
+    b, h = head // H, head % H
     hk = h // G  # the head of keys and values
 
     all_rows = M
@@ -388,12 +392,16 @@ def _problem(q, k, v, bias, limits, cu_seqlens_q, align, scale, softcap, plain):
     branches = not plain or limits[0] is not None
     tile = _tile_config(_architecture(q.device), q.dtype, D, branches, bias is not None)
     use_tma = _can_use_tma(q, k, v) and not (packed and N > WRAP.value)
-    sequences = len(cu_seqlens_q) - 1 if packed else None
-    tiles = M // tile.BLOCK_M + sequences + 1 if packed else triton.cdiv(M, tile.BLOCK_M)
+    sequences, together, tiles = None, None, triton.cdiv(M, tile.BLOCK_M)
+    if packed:
+        sequences = len(cu_seqlens_q) - 1
+        tiles = M // tile.BLOCK_M + sequences + 1
+        together = _together(H, tiles // sequences) if limits[0] is not None else None
     arguments = {
         **_strides("q", q), **_strides("k", k), **_strides("v", v), **_strides("b", bias),
         "columns": None if bias is None else N,
-        "H": H, "G": H // Hkv, "M": M, "N": N, "sequences": sequences,
+        "H": H, "G": H // Hkv, "M": M, "N": N,
+        "sequences": sequences, "together": together,
         "causal_offset": limits[0] or 0, "left_offset": limits[1],
         "scale_log2": (D**-0.5 if scale is None else float(scale)) * LOG2_E.value,
         "softcap": softcap, "D": D, "CAUSAL": limits[0] is not None,
@@ -406,6 +414,17 @@ def _problem(q, k, v, bias, limits, cu_seqlens_q, align, scale, softcap, plain):
         "num_warps": tile.num_warps, "num_stages": tile.num_stages,
     }  # fmt: skip
     return tiles * H * B, tile, arguments
+
+
+AT_ONCE = 256  # programs that start at one time, about
+
+
+def _together(heads, tiles):
+    """How many heads start together: as many as fill a GPU, with so many tiles of a sequence each.
+
+    Then the last programs to start are short ones, of several heads. A divisor of `heads`.
+    """
+    return next((n for n in range(1, heads) if heads % n == 0 and n * tiles >= AT_ONCE), heads)
 
 
 def _descriptor(x, block, packed):

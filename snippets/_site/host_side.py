@@ -103,7 +103,7 @@ def _gradients(
 
 
 def _together(heads, tiles):
-    """How many heads start together: as many as fill a GPU with 256 programs or so; a divisor.
+    """How many heads start together: as many as fill a GPU with so many programs; a divisor.
 
     Then the last programs to start are short ones, of several heads.
     """

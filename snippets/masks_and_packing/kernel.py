@@ -416,7 +416,7 @@ def _problem(q, k, v, bias, limits, cu_seqlens_q, align, scale, softcap, plain):
     return tiles * H * B, tile, arguments
 
 
-AT_ONCE = 256  # programs that start at one time, about
+AT_ONCE = 400  # programs that start at one time, about
 
 
 def _together(heads, tiles):

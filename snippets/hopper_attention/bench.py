@@ -148,18 +148,6 @@ def sustained(lab):
         yield from lab.time_attention(same_work(case), BESIDE, {FILE: launcher}, [SUSTAINED])
 
 
-@measured_on("gpu")
-def multicast(lab):
-    """The same with one tile of queries fewer: of an odd number, FlashAttention-3 shares no load.
-
-    Of an even number two blocks load keys and values together, each half, by TMA's multicast. The
-    others never do.
-    """
-    launcher = variant(OURS, IN_TURN)
-    for case in lab.each(dtype=["bfloat16"], D=[128], M=[16_384, 16_384 - 128], N=[16_384]):
-        yield from lab.time_attention(same_work(case), BESIDE, {FILE: launcher}, [SUSTAINED])
-
-
 FA4 = "flash_attention_4"
 
 

@@ -940,8 +940,8 @@ AT_ONCE = 256  # programs that start at one time, about
 def _together(heads, tiles, causal):
     """How many heads start together: one, or with a causal mask as many as fill a GPU.
 
-    With so many tiles each, packed of a sequence. Then the last programs to start are short ones,
-    of several heads. A divisor of `heads`.
+    Each has so many tiles; of a packed batch, those of a sequence on average. Then the last
+    programs to start are short ones, of several heads. A divisor of `heads`.
     """
     if not causal:
         return 1

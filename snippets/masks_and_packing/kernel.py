@@ -420,9 +420,10 @@ AT_ONCE = 400  # programs that start at one time, about
 
 
 def _together(heads, tiles):
-    """How many heads start together: as many as fill a GPU, with so many tiles of a sequence each.
+    """How many heads start together: as many as fill a GPU; a divisor of `heads`.
 
-    Then the last programs to start are short ones, of several heads. A divisor of `heads`.
+    Each has so many tiles of a sequence, on average. Then the last programs to start are short
+    ones, of several heads.
     """
     return next((n for n in range(1, heads) if heads % n == 0 and n * tiles >= AT_ONCE), heads)
 

@@ -150,6 +150,12 @@ MUTANTS = [
         "The result is written as [heads, rows, D]; packed, it is [rows, heads, D].",
     ),
     Mutant(
+        "later heads of a packed batch",
+        "pid // size * together + pid % together",
+        "pid // size + pid % together",
+        "Of packed heads that don't start with the first, some are computed twice, some never.",
+    ),
+    Mutant(
         "gradients without the window",
         "seen = seen & (offs_n >= offs_m + sizes.left_offset)",
         "seen = seen & (offs_n <= sizes.N)",
@@ -189,6 +195,13 @@ MUTANTS = [
         "first_sum = (first_q // sums_block + sequence) * sums_block",
         "first_sum = sequence * 0",
         "Every packed sequence gets the sums of the first one's rows.",
+        BACKWARD,
+    ),
+    Mutant(
+        "packed keys that nobody sees",
+        "PACKED and first_key + BLOCK_N > N",
+        "PACKED and first_key + BLOCK_N < 0",
+        "Gradients of packed keys that no query sees are what memory held before.",
         BACKWARD,
     ),
 ]

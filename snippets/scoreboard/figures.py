@@ -129,12 +129,12 @@ def road(results):
             {
                 "SDPA on cuDNN": full[CUDNN],
                 "FlashAttention-3 or -4": full.best(),
-                "the same, kernel_fast.py": Comparison(fast.rows, "kernel_fast.py", by=CELL).best(),
+                "kernel_fast.py, likewise": Comparison(fast.rows, "kernel_fast.py", by=CELL).best(),
             },
-            f"More work than above: {count(one['batch'] * one['N'])} tokens, in bfloat16. A dot is "
-            "a shape, hollow if too close to call; right of the line ours is faster. Of "
-            "FlashAttention-3 and -4 the faster counts. kernel_fast.py has hopper's "
-            "[last\u00a0few\u00a0percent](/posts/hopper_attention.md#in-turn).",
+            f"Each dot is a shape, of {count(one['batch'] * one['N'])} tokens in bfloat16. Right "
+            "of 1.0× ours is faster; a hollow dot is too close to call. Of FlashAttention-3 and -4 "
+            "the faster counts. kernel_fast.py is a tuned copy of hopper, in [its "
+            "post](/posts/hopper_attention.md#in-turn).",
             table(stops),
         ),
         numbers={row["implementation"].partition("_")[0]: MS.text(row) for row in rows},

@@ -17,7 +17,7 @@ def proof(post, row, error, allowed):
     return (
         '<ol class="am-proof">'
         "<li><p>1. Spoil one line</p>"
-        f'<pre aria-label="The changed line"><code>{"".join(before)}<del>− {old}</del>'
+        f'<pre aria-label="The changed line"><code>{"".join(before)}<del>− {old}\n</del>'
         f"{put}{after}</code></pre></li>"
         "<li><p>2. A test fails</p>"
         f'<pre aria-label="What the test says"><code><del>FAILED {test}\n</del>'

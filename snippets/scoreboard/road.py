@@ -180,8 +180,8 @@ NAMES = (
     ("out", "output", RIGHT + 2, TOP - 7),
 )
 LEGEND = (
-    Key(MEMORIES["HBM"], 14, "in HBM"),
-    Key(MEMORIES["registers"], 16, "on the chip"),
+    Key(MUTED, 12, "in HBM"),
+    Key(MUTED, 30, "on the chip"),
     Key(TENSORS["scores"], 100, "scores"),
     Key(TENSORS["weights"], 100, "weights"),
     Key(TENSORS["weights"], 30, "weights, gone"),
@@ -293,7 +293,8 @@ def drawing() -> str:
         if not stop.stored:
             past = "".join(marks("weights", r, some) for r in rows for some in there)
             had.append(past if stop.weighed else f'<g opacity="0.3">{past}</g>')
-        legend = (*LEGEND[:2], LEGEND[3]) if stop.weighed else (*LEGEND[:3], LEGEND[4])
+        legend = LEGEND[3:4] if stop.weighed else (LEGEND[2], *LEGEND[4:] * bool(before))
+        legend = (*LEGEND[:2], *legend)
         kept.append("".join(had) + keys(6, TALL - 15, WIDE, legend, 13))
         seen = "weights" if stop.weighed else "scores"
         held.append("".join(marks(seen, r, here) for r in rows))

@@ -430,6 +430,28 @@ def test_every_stop_of_the_road_has_its_own_time_code_drawing_and_post(opened, m
     assert page.wrong == []
 
 
+def test_a_finger_that_scrolls_over_the_road_chooses_nothing(opened):
+    page, box = opened("road", viewport=PHONE, has_touch=True, is_mobile=True)
+    slider, touches = box.locator(SLIDER), page.context.new_cdp_session(page)
+
+    def swipe(across, down):
+        area = slider.bounding_box()
+        x, y = area["x"] + 12, area["y"] + 25
+        for kind, steps in (("touchStart", [0]), ("touchMove", range(1, 11)), ("touchEnd", [])):
+            for i in steps or [None]:
+                at = [] if i is None else [{"x": x + across * i / 10, "y": y + down * i / 10}]
+                touches.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": at})
+                page.wait_for_timeout(20)
+
+    before, stood = slider.input_value(), page.evaluate("scrollY")
+    swipe(0, -200)
+    page.wait_for_function(f"scrollY > {stood} + 50")
+    assert slider.input_value() == before
+    swipe(60, 0)
+    assert slider.input_value() < before
+    assert page.wrong == []
+
+
 def test_a_prediction_is_kept_and_opens_its_answer(open_page, site):
     page = open_page()
     page.goto(f"{site}posts/coalescing/")

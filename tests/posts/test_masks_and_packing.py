@@ -220,6 +220,15 @@ def test_packed_sequences_with_sinks_and_soft_cap(architecture, monkeypatch):
 
 
 @pytest.mark.numerical
+@pytest.mark.parametrize("at_once", [1, 4, 10_000])
+def test_packed_heads_that_start_together_are_all_there(at_once, monkeypatch):
+    for module in (kernel, backward):
+        monkeypatch.setattr(module, "AT_ONCE", at_once)
+    tensors, ends = pack([70, 20], [70, 45], H=4, Hkv=2)
+    check(tensors, causal=True, **ends)
+
+
+@pytest.mark.numerical
 def test_many_short_sequences():
     sizes = [i % 3 for i in range(1024 if ON_GPU else 200)]
     tensors, ends = pack(sizes, sizes, H=1)

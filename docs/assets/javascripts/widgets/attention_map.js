@@ -14,6 +14,7 @@ import { copiesLink, onLinkToView } from "../site/view_links.js";
 
 const CONFIG = { displayModeBar: false, responsive: false, doubleClick: false };
 const DIRECTIONS = { row: "this word looks at", column: "is looked at by" };
+const FIRST_NOTED = { layer: undefined, head: undefined, token: undefined };
 const NEAR = "200px 0px"; // the heatmap gets its library
 const PAUSE_MS = 150;
 const MOST_ARCS = 4; // from the chosen word to those that weigh most
@@ -51,7 +52,7 @@ const FRAME = `
     </div>
   </div>
   <div class="am-map-foot" data-part="foot" hidden>
-    <span class="am-map-scale">weight <span><i>0</i><i>0.25</i><i>1</i></span></span>
+    <span class="am-map-scale">weight, by its square root <span><i>0</i><i>0.25</i><i>1</i></span></span>
     <button type="button" data-part="copy">Copy link to this view</button>
     <span class="am-map-notes" data-part="notes"></span>
   </div>`;
@@ -149,7 +150,9 @@ async function open(map, view, by) {
   const data = await load(url).catch((error) => ({ error }));
   if (map.asked !== view || !map.box.isConnected) return; // overtaken
   if (data.error) return fail(map, `${file} ${data.error.message}`);
-  const chosen = { ...view, token: view.token ?? data.highlights?.[0]?.token ?? 1 };
+  const noted = data.highlights?.[0] ?? { ...map.first, token: 1 };
+  const chosen = { ...view };
+  for (const key of Object.keys(FIRST_NOTED)) chosen[key] ??= noted[key];
   const wrong = outside(chosen, data);
   if (wrong) return by === "link" ? refuse(map, wrong) : fail(map, `in ${file} ${wrong}`);
   map.moved ||= by !== "page";
@@ -193,17 +196,18 @@ function showSentence(map) {
   map.places = undefined;
   parts.tokens.replaceChildren(...data.tokens.map(tokenButton));
   for (const part of [parts.rows, parts.columns]) {
-    part.replaceChildren(...data.tokens.map((textContent) => make("span", { textContent })));
+    part.replaceChildren(...data.names.map((textContent) => make("span", { textContent })));
   }
   sayAll(map);
   parts.heat.style.setProperty("--am-map-tokens", data.tokens.length);
   if (parts.heads.querySelectorAll("canvas").length !== data.layers * data.heads) fillHeads(data, parts.heads);
-  const noted = new Set(data.highlights?.map(nameOf));
+  map.best = Math.max(...data.weights.flat().map(toTheWordBefore));
+  map.noted = (data.highlights ?? []).filter((place) => !isFound(map, place)); // the task's answer is not told
+  const noted = new Set(map.noted.map(nameOf));
   for (const button of parts.heads.querySelectorAll("button")) {
     button.classList.toggle("am-map-noted", noted.has(button.title));
   }
   fillNotes(map);
-  map.best = Math.max(...data.weights.flat().map(toTheWordBefore));
   showAll(map);
 }
 
@@ -213,15 +217,15 @@ const sayAll = ({ data, parts }) => {
 
 // The task: a pattern that the small pictures show, and the numbers of one head confirm.
 const toTheWordBefore = (weights) => weights.slice(1).reduce((sum, row, i) => sum + row[i], 0) / (weights.length - 1);
+const isFound = ({ data, best }, { layer, head }) => toTheWordBefore(data.weights[layer][head]) >= DONE * best;
 
 function showTask(map) {
-  const here = toTheWordBefore(weightsOf(map));
-  const percent = `${Math.round(100 * here)}\u00a0%`;
-  const found = map.moved && here >= DONE * map.best;
+  const percent = `${Math.round(100 * toTheWordBefore(weightsOf(map)))}\u00a0%`;
+  const found = map.moved && isFound(map, map.view);
   map.parts.task.classList.toggle("am-map-found", found);
   say(map.parts.task, found
     ? `solved, ${nameOf(map.view)} gives the word before ${percent} of its attention.`
-    : `find a head that looks at the word before. Here that word gets ${percent}.`);
+    : `find a head that looks at the word before. On average, it gets ${percent} here.`);
 }
 
 function showAll(map) {
@@ -351,7 +355,7 @@ function fillHeads({ layers, heads }, grid) {
 }
 
 function fillNotes(map) {
-  const notes = (map.data.highlights ?? []).map(({ note, ...place }) => {
+  const notes = map.noted.map(({ note, ...place }) => {
     const onclick = () => choose(map, { ...place, direction: "row" });
     return make("button", { type: "button", textContent: note, title: nameOf(place), onclick });
   });
@@ -504,7 +508,7 @@ export function start(box) {
 }
 
 function addTab(map, key, value, text, title = "") {
-  const onchange = () => choose(map, key === "sentence" ? { sentence: value, token: undefined } : { [key]: value });
+  const onchange = () => choose(map, key === "sentence" ? { sentence: value, ...FIRST_NOTED } : { [key]: value });
   const label = make("label", { title });
   label.append(
     make("input", { type: "radio", name: `${map.param}-${key}`, value, onchange }),

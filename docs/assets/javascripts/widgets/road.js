@@ -49,10 +49,19 @@ export function start(box) {
     );
   }
 
-  range.addEventListener("input", () => {
+  function choose() {
     rail.classList.add("am-dragged");
     show(Number(range.value));
     later({ [PARAMETER]: names[range.value] });
+  }
+
+  range.addEventListener("input", choose);
+  // A finger that scrolls the page over the slider chooses nothing.
+  let before;
+  range.addEventListener("pointerdown", () => { before = range.value; });
+  range.addEventListener("pointercancel", () => {
+    range.value = before;
+    choose();
   });
   rail.before(range);
   const first = names.indexOf(asked(PARAMETER));

@@ -447,6 +447,8 @@ def test_a_finger_that_scrolls_over_the_road_chooses_nothing(opened):
     swipe(0, -200)
     page.wait_for_function(f"scrollY > {stood} + 50")
     assert slider.input_value() == before
+    page.wait_for_timeout(500)  # until it rests
+    page.evaluate("scrollTo(0, 0)")
     swipe(60, 0)
     assert slider.input_value() < before
     assert page.wrong == []

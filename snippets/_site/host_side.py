@@ -72,7 +72,7 @@ def _gradients(
             lse_log2, delta, grad_q,
             qb, qh, qm, kb, kh, kn, vb, vh, vn, gb, gh, gm, ob, oh, om, None, None, None,
             None, step, H, H // Hkv,
-            _together(B * H, tiles // sequences if packed else tiles) if hides else 1,
+            _together(B * H, tiles // sequences if packed else tiles, 256) if hides else 1,
             M, N, sequences,
             offset if window is not None else 0 if packed else N - M, left, scale,
             scale * LOG2_E.value, softcap, D=D, CAUSAL=hides, BOTTOM_RIGHT=True,
@@ -88,7 +88,7 @@ def _gradients(
             q, k, v, grad_out, lse_log2, delta, None, cu_seqlens_q, cu_seqlens_k, grad_k, grad_v,
             qb, qh, qm, kb, kh, kn, vb, vh, vn, gb, gh, gm, None, None, None,
             None, step, sums_block, H, H // Hkv,
-            _together(B * Hkv, tiles_k // sequences if packed else tiles_k) if hides else 1,
+            _together(B * Hkv, tiles_k // sequences if packed else tiles_k, 256) if hides else 1,
             M, N, sequences,
             offset if window is not None else 0 if packed else N - M, left, scale,
             scale * LOG2_E.value, softcap, D=D, CAUSAL=hides, BOTTOM_RIGHT=True,
@@ -102,12 +102,12 @@ def _gradients(
     return found if sinks is None else (*found, _sinks_gradient(sinks, *rows))
 
 
-def _together(heads, tiles):
-    """How many heads start together: as many as fill a GPU with so many programs; a divisor.
+def _together(heads, tiles, programs):
+    """How many heads start together: as many as make so many programs; a divisor.
 
     Then the last programs to start are short ones, of several heads.
     """
-    return next((n for n in range(1, heads) if heads % n == 0 and n * tiles >= 256), heads)
+    return next((n for n in range(1, heads) if heads % n == 0 and n * tiles >= programs), heads)
 
 
 def _forward(
@@ -143,7 +143,7 @@ def _forward(
         context.run(_attention_kernel[((tiles if packed else triton.cdiv(M, BLOCK_M)) * H * B,)],
             q, k, v, out, lse, sinks, bias, cu_seqlens_q, cu_seqlens_k,
             qb, qh, qm, kb, kh, kn, vb, vh, vn, bb, bh, bm, N, H, H // Hkv, M, N, sequences,
-            _together(H, tiles // sequences) if packed and hides else None,
+            _together(H, tiles // sequences, 400) if packed and hides else None,
             offset if window is not None else 0 if packed else N - M,
             left, (D**-0.5 if scale is None else float(scale)) * LOG2_E.value, softcap,
             D=D, BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_D=BLOCK_D, USE_TMA=use_tma,

@@ -235,6 +235,13 @@ def float8(results):
     )
     widened = Comparison(rows, FLOAT8, [WIDENED], ("batch", "N"))[WIDENED]
     off = {name: [r["off"] for r in pick(rows, implementation=name)] for name in (OURS, FLOAT8)}
+    # Of the shortest call what is left if its bytes went at the rate of the longest one.
+    beyond = {}
+    for name in (OURS, FLOAT8):
+        calls = sorted(pick(rows, implementation=name), key=lambda r: r["bytes_compulsory"])
+        short, long = calls[0], calls[-1]
+        reading = short["bytes_compulsory"] * TIME(long) / long["bytes_compulsory"]
+        beyond[name] = units.time(TIME(short) - reading), BANDWIDTH.text(long)
     return Figure(
         finding=f"A cache in float8 is {between(small.values(), ratio)} as fast as one in "
         f"bfloat16 ({small.verdicts()}).",
@@ -244,6 +251,10 @@ def float8(results):
             "off_before": percent(max(off[OURS])),
             "window": between(window.values(), ratio),
             "widened": between(widened.values()),
+            "fixed_before": beyond[OURS][0],
+            "fixed": beyond[FLOAT8][0],
+            "rate_before": beyond[OURS][1],
+            "rate": beyond[FLOAT8][1],
         },
         claims={
             f"{PAGE}: where half the bytes promise twice": max(small.values()) < 1.95,

@@ -127,14 +127,15 @@ def road(results):
             [sdpa, only(small.rows, N=N, implementation="torch:eager")],
             of_sdpa,
             {
-                "SDPA on cuDNN": full[CUDNN],
-                "FlashAttention-3 or -4": full.best(),
-                "kernel_fast.py, likewise": Comparison(fast.rows, "kernel_fast.py", by=CELL).best(),
+                "hopper ÷ SDPA on cuDNN": full[CUDNN],
+                "hopper ÷ FlashAttention": full.best(),
+                "tuned ÷ FlashAttention": Comparison(fast.rows, "kernel_fast.py", by=CELL).best(),
             },
-            f"Each dot is a shape, of {count(one['batch'] * one['N'])} tokens in bfloat16. Right "
-            "of 1.0× ours is faster; a hollow dot is too close to call. Of FlashAttention-3 and -4 "
-            "the faster counts. kernel_fast.py is a tuned copy of hopper, in [its "
-            "post](/posts/hopper_attention.md#in-turn).",
+            f"The {rows[0]['heads']} heads above leave part of the GPU idle; here "
+            f"{count(one['batch'] * one['N'])} tokens in bfloat16 fill it. A dot is a shape: right "
+            "of 1.0× ours is faster, a hollow one is too close to call. FlashAttention is version "
+            "3 or 4, whichever is faster; [*tuned*](/posts/hopper_attention.md#in-turn) is "
+            "kernel_fast.py.",
             table(stops),
         ),
         numbers={row["implementation"].partition("_")[0]: MS.text(row) for row in rows},

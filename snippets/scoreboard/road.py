@@ -33,6 +33,7 @@ class Stop(NamedTuple):
     tile: tuple[int, int]  # and keys
     stored: bool = False  # whether memory holds all scores
     weighed: bool = False  # whether all scores are weights before the loop or kernel that is drawn
+    ahead: int = 0  # keys by which the scores are ahead of the values
 
     @property
     def row(self) -> tuple[int, int]:
@@ -119,6 +120,7 @@ STOPS = {
 +s = warpgroup_mma_wait(1""",
         ((2, 8), (8, 14)),
         (8, 16),
+        ahead=8,
     ),
 }
 
@@ -181,10 +183,10 @@ NAMES = (
 )
 LEGEND = (
     Key(MUTED, 12, "in HBM"),
-    Key(MUTED, 30, "on the chip"),
+    Key(MUTED, 30, "on chip"),
     Key(TENSORS["scores"], 100, "scores"),
     Key(TENSORS["weights"], 100, "weights"),
-    Key(TENSORS["weights"], 30, "weights, gone"),
+    Key(TENSORS["weights"], 30, "used"),
 )
 MARKS = "a square: a number, hollow if negative"  # where no stop has a lane
 ABOUT = (
@@ -276,10 +278,18 @@ def drawing() -> str:
             _moved(lambda s, a, b, c, d: (a, b, *s.row), *on_chip, which),
             _moved(lambda s, a, b, c, d: (a, b, N + 1, N + 1 + D), *on_chip, which),
         ]
-        tiles.append(_moved(lambda s, *cells: cells, *on_chip, which))
+        tiles += [
+            _moved(
+                lambda s, a, b, c, d, n=n: (a, b, c + n * s.ahead, d + n * s.ahead), *on_chip, which
+            )
+            for n in (0, 1)
+        ]
     lanes.append(_moved(lambda s, *_: (s.lanes[0][0], s.lanes[-1][1], *s.query), *read["q"]))
     tiles += [
-        _moved(lambda s, a, b, c, d: (-1 - D, -1, c, c if s.weighed else d), *read["k"]),
+        _moved(
+            lambda s, a, b, c, d: (-1 - D, -1, c + s.ahead, (c if s.weighed else d) + s.ahead),
+            *read["k"],
+        ),
         _moved(lambda s, a, b, c, d: (M + 1, M + 1 + D, c, d), *read["v"]),
     ]
     stored, kept, held = [], [], []
@@ -294,10 +304,12 @@ def drawing() -> str:
             past = "".join(marks("weights", r, some) for r in rows for some in there)
             had.append(past if stop.weighed else f'<g opacity="0.3">{past}</g>')
         legend = LEGEND[3:4] if stop.weighed else (LEGEND[2], *LEGEND[4:] * bool(before))
-        legend = (*LEGEND[:2], *legend)
+        legend = (*LEGEND[:2], *(LEGEND[2:] if stop.ahead else legend))
         kept.append("".join(had) + keys(6, TALL - 15, WIDE, legend, 13))
-        seen = "weights" if stop.weighed else "scores"
-        held.append("".join(marks(seen, r, here) for r in rows))
+        seen = {"weights" if stop.weighed or stop.ahead else "scores": here}
+        if stop.ahead:
+            seen["scores"] = range(*(n + stop.ahead for n in stop.tile))
+        held.append("".join(marks(what, r, keys_) for what, keys_ in seen.items() for r in rows))
     return (
         f'<svg viewBox="0 0 {WIDE} {TALL}" role="img" aria-label="{ABOUT}">{"".join(ground)}'
         f"{_each(stored)}{''.join(lanes)}{_each(kept)}"
@@ -345,7 +357,7 @@ def scales(rows: Sequence[Row], others: Sequence[Row], share: str) -> str:
     return (
         '<div class="am-log" role="img" aria-label="Times, on a logarithmic scale: '
         f'{"; ".join(told)}.">{"".join(marks)}</div>'
-        '<div class="am-linear">linear<i></i>'
+        '<div class="am-linear">linear scale<i></i>'
         f'<span data-part="share">{share}</span></div>'
     )
 
@@ -431,7 +443,7 @@ def player(
         style += f"--am-part:{100 * TIME(row) / most:.3g}%"
         gain = measured_ratio(TIME(first) / TIME(row))
         said = (
-            f"{gain} as fast as {_short(first)}, {of_sdpa} SDPA's time"
+            f"{gain} as fast as {_short(first)}; takes {of_sdpa} as long as SDPA"
             if before
             else "where we begin"
         )

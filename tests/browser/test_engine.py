@@ -625,6 +625,8 @@ LIMITS = {
     "signs": ("n = " + "-" * 5_000 + "1", "syntax", "too many nested"),
     "an open bracket": ("n = (1", "syntax", "'(' was never closed"),
     "a word": ("n = 1 2", "syntax", "invalid syntax"),
+    "a line that lost its place": ("n = n\nn += f(n)items, add", "syntax", "invalid syntax"),
+    "what it leaves": ("n = n\nn += 1\n    n = n", "syntax", "unexpected indent"),
 }
 
 

@@ -4,6 +4,7 @@ from fnmatch import fnmatch
 
 import pytest
 
+from snippets._site.browser import PHONE
 from tests.floors import some
 
 pytest_plugins = ["tests.browser.browser"]
@@ -219,3 +220,17 @@ def test_a_keyboard_that_leaves_the_search_closes_it(searched):
     searched.locator("#am-hits a").last.focus()
     searched.keyboard.press("Tab")
     searched.locator("#__search:not(:checked)").wait_for(state="attached")
+
+
+def test_on_a_phone_an_answer_opens_at_its_section(open_page, site):
+    page = open_page(PHONE, has_touch=True, is_mobile=True)
+    page.goto(site, wait_until="networkidle")
+    page.evaluate("scrollTo(0, 1500)")
+    page.locator("label[for=__search]:visible").first.tap()
+    page.locator("[data-md-scrolllock]").wait_for()
+    address = next(x for x in ask(page, "varlen cu_seqlens") if x.endswith("#packed"))
+    page.locator(f"#am-hits a[href='{address}']").tap()
+    page.wait_for_url(address)
+    page.wait_for_timeout(1000)  # the theme's scroll, back to where the page was
+    assert 0 <= page.locator("#packed").bounding_box()["y"] < PHONE["height"] / 2
+    assert page.wrong == []

@@ -86,7 +86,7 @@ export function rolesScript(e) {
   });
   return {
     kind: "roles", name: e.name, steps, M, N, D, first: 0, block: 1, width: e.tile / KEYS,
-    q: plain(M, D), k: plain(N, D), v: plain(N, D), collected: ["m", "l"], kept: "acc", strip: 8.4,
+    q: plain(M, D), k: plain(N, D), v: plain(N, D), collected: ["m", "l"], kept: "acc", strip: 10.4,
     example: e, buffers, dense: true, pace: e.pace,
     perConsumer: M / e.consumers, columnOf: (start) => start / KEYS,
     read: (time) => bytes(buffers.filter((b) => b.full <= time).reduce((sum, b) => sum + b.size, 0)),

@@ -69,43 +69,43 @@ function* shared(draw, { at, colors, small, script, time, consumers, color }) {
   const e = script.example;
   const { edge, my, strip, wide } = at;
   const inner = wide - 2 * edge;
-  const places = { hbm: [edge, 4.5], shared: [edge + 7.2, inner * 0.36], registers: [edge + 7.2 + inner * 0.36 + 1.2, 0] };
+  const places = { hbm: [edge, 4.4], shared: [edge + 7.5, inner * 0.36], registers: [edge + 7.5 + inner * 0.36 + 0.9, 0] };
   places.registers[1] = wide - edge - places.registers[0];
   const box = (name, title) => {
     const [x, across] = places[name];
     draw.box(x, my, across, strip, { fill: colors[name], alpha: 0.1, round: 0.3 });
     draw.box(x, my, across, strip, { line: colors[name], round: 0.3, width: 1.2 });
-    draw.words(x + across / 2, my + 0.7, title, { color: colors.ink, px: small, weight: 600 });
+    draw.words(x + across / 2, my + 0.85, title, { color: colors.ink, px: small, weight: 600 });
   };
   box("hbm", "HBM");
   box("shared", "shared memory");
   box("registers", "who works");
   const [hx, hw] = places.hbm;
-  draw.words(hx + hw / 2, my + 2.3, "read", { color: colors.muted, px: small - 0.5 });
-  draw.words(hx + hw / 2, my + 3.4, script.read(time), { color: colors.ink, px: small, weight: 600 });
+  draw.words(hx + hw / 2, my + 2.6, "read", { color: colors.muted, px: small - 0.5 });
+  draw.words(hx + hw / 2, my + 4.2, script.read(time), { color: colors.ink, px: small, weight: 600 });
   const copying = e.spans.find((s) => s.part === "copies" && s.start <= time && time < s.end);
   draw.arrow(hx + hw + 0.2, my + 4.6, places.shared[0] - 0.2, colors.axis);
-  draw.words(hx + hw + 1.35, my + 3.9, "TMA", { color: copying ? colors.ink : colors.muted, px: small - 0.5, weight: copying ? 700 : 400 });
+  draw.words(hx + hw + 1.55, my + 3.7, "TMA", { color: copying ? colors.ink : colors.muted, px: small - 0.5, weight: copying ? 700 : 400 });
 
   // A row for each kind of buffer: how full it is, which tile, and its two barriers.
   const [sx, sw] = places.shared;
   ["q", "k", "v"].forEach((kind, row) => {
     const names = [...new Set(script.buffers.filter((b) => b.kind === kind).map((b) => b.name))];
     const across = (sw - 1.9) / names.length;
-    const y = my + 1.5 + row * 2.25;
-    draw.words(sx + 0.65, y + 0.9, kind, { color: colors[kind], px: small + 1, weight: 700 });
+    const y = my + 1.7 + row * 2.85;
+    draw.words(sx + 0.65, y + 1.1, kind, { color: colors[kind], px: small + 1, weight: 700 });
     names.forEach((name, i) => {
       const x = sx + 1.4 + i * across;
       const now = script.buffers.filter((b) => b.name === name && b.from <= time).at(-1);
       const holds = now && time < now.freed;
-      draw.box(x, y, across - 0.4, 1.8, { fill: colors.paper, line: colors[kind], round: 0.2 });
+      draw.box(x, y, across - 0.4, 2.2, { fill: colors.paper, line: colors[kind], round: 0.2 });
       if (holds) {
-        draw.box(x, y, (across - 0.4) * share(time, now.from, now.full), 1.8, { fill: colors[kind], alpha: 0.55, round: 0.2 });
+        draw.box(x, y, (across - 0.4) * share(time, now.from, now.full), 2.2, { fill: colors[kind], alpha: 0.55, round: 0.2 });
         const text = kind === "q" ? `q ${i}` : `${kind} ${now.tile}`;
-        draw.words(x + (across - 0.4) / 2, y + 0.95, text, { color: colors.ink, px: small, weight: 600 });
-        if (copying && now.full > time) flight(draw, { from: [hx + hw - 1, my + 4.6], to: [x, y + 0.9], moment: share(time, now.from, now.full), color: colors[kind] });
+        draw.words(x + (across - 0.4) / 2, y + 1.15, text, { color: colors.ink, px: small, weight: 600 });
+        if (copying && now.full > time) flight(draw, { from: [hx + hw - 1, my + 4.6], to: [x, y + 1.1], moment: share(time, now.from, now.full), color: colors[kind] });
       } else {
-        draw.words(x + (across - 0.4) / 2, y + 0.95, "empty", { color: colors.muted, px: small - 1 });
+        draw.words(x + (across - 0.4) / 2, y + 1.15, "empty", { color: colors.muted, px: small - 0.5 });
       }
       const full = holds && time >= now.full;
       draw.box(x + across - 1.05, y + 0.18, 0.42, 0.42, { fill: full ? colors.output : colors.rule, round: 0.21 });
@@ -116,13 +116,13 @@ function* shared(draw, { at, colors, small, script, time, consumers, color }) {
   const [rx, rw] = places.registers;
   const busy = (name, kinds) => e.spans.filter((s) => s.part === name && kinds.includes(s.kind) && s.start <= time && time < s.end);
   const lines = [
-    ...consumers.map((i) => [`consumer ${i}, product`, "none", i, busy(`consumer ${i}`, ["scores", "values"])]),
-    ...consumers.map((i) => [`consumer ${i}`, "waits", i, busy(`consumer ${i}`, ["softmax", "out"])]),
+    ...consumers.map((i) => [`products ${i}`, "none", i, busy(`consumer ${i}`, ["scores", "values"])]),
+    ...consumers.map((i) => [`softmax ${i}`, "waits", i, busy(`consumer ${i}`, ["softmax", "out"])]),
     ["producer", "waits", undefined, busy("producer", ["start q", "start k", "start v"])],
   ];
-  const tall = (strip - 1.8) / lines.length;
+  const tall = (strip - 2) / lines.length;
   lines.forEach(([name, without, i, spans], row) => {
-    const y = my + 1.5 + row * tall;
+    const y = my + 1.75 + row * tall;
     const [span] = spans;
     const tint = span ? (i === undefined ? colors.producer : color(i)) : undefined;
     draw.box(rx + 0.4, y, rw - 0.8, tall - 0.3, { fill: tint ?? colors.paper, alpha: tint ? 0.24 : 0.6, line: tint ?? colors.rule, round: 0.25 });

@@ -36,7 +36,7 @@ export function stage(canvas, ground, script) { // ground: all that never moves,
     fonts = { sans: style.getPropertyValue("--am-sans") || "sans-serif", mono: style.getPropertyValue("--am-mono") || "monospace" };
     colors = colorsOf(canvas);
     size = canvas.clientWidth / at.wide;
-    small = Math.max(9, Math.min(11, size), Math.min(12, size * 0.62)); // a phone leaves no more room
+    small = Math.max(script.kind === "roles" ? 11.5 : 9, Math.min(11, size), Math.min(12, size * 0.62)); // a phone leaves no more room
   }
 
   /* Whether the size and the colors are still those that were measured. */
@@ -65,7 +65,7 @@ export function stage(canvas, ground, script) { // ground: all that never moves,
         if (own) draw.mark(at.qx + d, at.sy + m, own[d] / most.q, colors.q);
         else draw.box(at.qx + d + 0.3, at.sy + m + 0.3, 0.4, 0.4, { fill: colors.q, alpha: 0.22, round: 0.1 });
       }
-      draw.words(at.qx - 0.55, at.sy + m + 0.5, String(m), { color: colors.muted, px: small - 1 });
+      if (size >= small || m % 2 === 0) draw.words(at.qx - 0.55, at.sy + m + 0.5, String(m), { color: colors.muted, px: small - 1 });
     }
     yield;
     for (let n = 0; n < N; n += 1) {

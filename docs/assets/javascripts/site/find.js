@@ -30,6 +30,12 @@ shown.addEventListener("change", () => {
 box.closest(".md-search").addEventListener("focusout", ({ currentTarget, relatedTarget }) => {
   if (shown.checked && relatedTarget && !currentTarget.contains(relatedTarget)) show(false);
 });
+/* On a phone the theme holds the page still under the open box and, after a hit, would put it back where it was. */
+box.closest(".md-search").addEventListener("click", ({ target }) => {
+  if (!target.closest("a")) return;
+  document.body.removeAttribute("data-md-scrolllock");
+  document.body.style.top = "";
+});
 addEventListener("keydown", (event) => {
   if (event.key === "Escape" && shown.checked) show(false);
   const free = !event.ctrlKey && !event.metaKey && !event.altKey && !event.target.closest?.(TYPING);

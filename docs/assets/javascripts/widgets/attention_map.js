@@ -225,7 +225,7 @@ function showTask(map) {
   map.parts.task.classList.toggle("am-map-found", found);
   say(map.parts.task, found
     ? `solved, ${nameOf(map.view)} gives the word before ${percent} of its attention.`
-    : `find a head that looks at the word before. On average, it gets ${percent} here.`);
+    : `find a head that looks at the word before. This one gives that word ${percent} on average.`);
 }
 
 function showAll(map) {
@@ -290,7 +290,7 @@ function showToken(map) {
 function sayFinding({ finding, data, view }, line) {
   if (!finding) return;
   const best = line.indexOf(Math.max(...line));
-  const word = (at) => make("em", { textContent: data.names[at] });
+  const word = (at) => make("em", { textContent: /\w/.test(data.names[at]) ? data.names[at] : `“${data.names[at]}”` });
   const where = `In ${nameOf(view).replace(",", "")}, `;
   finding.replaceChildren(...view.direction === "row"
     ? [where, word(view.token), " looks most at ", word(best), "."]

@@ -88,20 +88,24 @@ function build(box, data) {
     const found = `${file.name}.py: ${file.lines} lines of code, ${file.rate}.`;
     const { lacks, has, D, gpu } = differences(file, choice);
     const named = (word, names) => (names.length ? [`${word} ${names.map((name) => labels[name]).join(", ")}`] : []);
-    const differs = [...named("without", lacks), ...named("with", has), ...D ? [`for ${file.D} columns`] : [],
-      ...gpu ? [`for ${data.gpus[file.gpu]}`] : []].join("; ");
-    const missing = both ? `No file has ${one} with ${other}.` : "Not published: the command below makes it.";
-    said.textContent = exact ? found : `${missing} The nearest is ${differs}. ${found}`;
-    command.textContent = ["make your-kernel", ...[...choice.on].map((name) => `${name.toUpperCase()}=1`),
+    const differs = [...named("lacks", lacks), ...named("adds", has), ...D ? [`is for heads of ${file.D}`] : [],
+      ...gpu ? [`is for ${data.gpus[file.gpu]}`] : []];
+    const made = ["make your-kernel", ...[...choice.on].map((name) => `${name.toUpperCase()}=1`),
       `D=${choice.D}`, `GPU=${choice.gpu}`].join(" ");
+    command.textContent = made;
     command.parentElement.hidden = Boolean(both);
     curl.textContent = `curl -O ${address}`;
-    const which = exact ? "" : " the nearest";
-    links.replaceChildren(
-      make("a", { className: "md-button md-button--primary am-copy", href: address, textContent: `Copy${which}` }), " \u2002",
-      make("a", { href: address, download: `${file.name}.py`, textContent: `Download${which}` }), " · ",
-      make("a", { href: location.href, textContent: "Link to this choice" }),
-    );
+    const primary = "md-button md-button--primary am-copy";
+    const copy = make("a", { className: exact ? primary : "am-copy", href: address, textContent: "Copy" });
+    const download = make("a", { href: address, download: `${file.name}.py`, textContent: "Download" });
+    const share = make("a", { href: location.href, textContent: "Link to this choice" });
+    const ask = make("button", { type: "button", className: primary, textContent: "Copy the command" });
+    ask.dataset.text = made;
+    const below = `Below is the nearest, which ${new Intl.ListFormat("en").format(differs)}: `;
+    said.textContent = exact ? found : both ? `No file has ${one} with ${other}.` : "Not published: a command makes it.";
+    links.replaceChildren(...exact
+      ? [copy, " \u2002", download, " · ", share]
+      : [...both ? [] : [ask, " \u2002", share, make("br")], below, copy, " · ", download]);
     list(new URL(`${file.name}.json`, base).href);
   }
 

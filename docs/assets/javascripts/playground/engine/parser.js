@@ -14,6 +14,7 @@ const KEYWORDS = new Set(
     "global if import in is lambda nonlocal not or pass raise return try while with yield"
   ).split(" "),
 );
+const SOFT = new Set(["match", "type"]); // keywords where a statement begins
 const DEEPEST = 200; // brackets, as in Python
 const COMPARE = new Set(["==", "!=", "<", "<=", ">", ">="]);
 const BINARY = [["|"], ["^"], ["&"], ["<<", ">>"], ["+", "-"], ["*", "/", "//", "%", "@"]]; // loosest first
@@ -127,11 +128,20 @@ class Parser {
     if (!this.is("def")) this.fail();
     return { ...this.function(), start, noinline };
   }
-  /* Pass over a statement with all that is indented below it. */
+  /* Pass over a statement with all that is indented below it. Two operands side by side, and an indent after a line that
+     does not end in a colon, are what is left of a kernel's line that lost its place. */
   pass() {
-    while (this.token.kind !== "newline" && this.token.kind !== "end") this.at += 1;
+    const operand = ({ kind, text }) => ["name", "number"].includes(kind) && !KEYWORDS.has(text);
+    const ends = (token) => operand(token) || (token.kind === "op" && ")]}".includes(token.text));
+    const start = this.at;
+    for (; this.token.kind !== "newline" && this.token.kind !== "end"; this.at += 1) {
+      const before = this.list[this.at - 1];
+      const soft = this.at - 1 === start && SOFT.has(before.text);
+      if (this.at > start && operand(this.token) && ends(before) && !soft) this.fail();
+    }
     if (this.token.kind === "newline") this.at += 1;
     if (this.token.kind !== "indent") return;
+    if (this.list[this.at - 2].text !== ":") this.fail("unexpected indent");
     let depth = 0;
     do {
       depth += this.token.kind === "indent" ? 1 : this.token.kind === "dedent" ? -1 : 0;

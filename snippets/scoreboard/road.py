@@ -41,6 +41,11 @@ class Stop(NamedTuple):
         return 0, N if self.weighed and not self.stored else 0
 
     @property
+    def scored(self) -> tuple[int, int]:
+        """The keys whose scores it holds."""
+        return self.tile[0] + self.ahead, self.tile[1] + self.ahead
+
+    @property
     def query(self) -> tuple[int, int]:
         """What it reads of a query: nothing once all scores are weights."""
         return -1 - D, -1 - D if self.weighed else -1
@@ -279,16 +284,13 @@ def drawing() -> str:
             _moved(lambda s, a, b, c, d: (a, b, N + 1, N + 1 + D), *on_chip, which),
         ]
         tiles += [
-            _moved(
-                lambda s, a, b, c, d, n=n: (a, b, c + n * s.ahead, d + n * s.ahead), *on_chip, which
-            )
-            for n in (0, 1)
+            _moved(lambda s, *cells: cells, *on_chip, which),
+            _moved(lambda s, a, b, *_: (a, b, *s.scored), *on_chip, which),
         ]
     lanes.append(_moved(lambda s, *_: (s.lanes[0][0], s.lanes[-1][1], *s.query), *read["q"]))
     tiles += [
         _moved(
-            lambda s, a, b, c, d: (-1 - D, -1, c + s.ahead, (c if s.weighed else d) + s.ahead),
-            *read["k"],
+            lambda s, a, b, c, d: (-1 - D, -1, *((c, c) if s.weighed else s.scored)), *read["k"]
         ),
         _moved(lambda s, a, b, c, d: (M + 1, M + 1 + D, c, d), *read["v"]),
     ]
@@ -308,7 +310,7 @@ def drawing() -> str:
         kept.append("".join(had) + keys(6, TALL - 15, WIDE, legend, 13))
         seen = {"weights" if stop.weighed or stop.ahead else "scores": here}
         if stop.ahead:
-            seen["scores"] = range(*(n + stop.ahead for n in stop.tile))
+            seen["scores"] = range(*stop.scored)
         held.append("".join(marks(what, r, keys_) for what, keys_ in seen.items() for r in rows))
     return (
         f'<svg viewBox="0 0 {WIDE} {TALL}" role="img" aria-label="{ABOUT}">{"".join(ground)}'

@@ -185,7 +185,7 @@ def regimes(results):
         regime: Comparison(pick(rows, regime=regime), FLASH, by=CELL)[CUDNN] for regime in there
     }
     called, compiled = (within(rows, x).rows[LAST] for x in (AS_CALLED, COMPILED))
-    slower = [row["ms_p50"] / called[case]["ms_p50"] for case, row in compiled.items()]
+    slower = [row["ms_p50"] / called[cell_]["ms_p50"] for cell_, row in compiled.items()]
     hot = [r for r in rows if r.get("regime") == SUSTAINED and r.get("readings")]
     at = ", ".join(count(N) for N in values(pick(rows, regime=SUSTAINED), "N"))
     return Figure(

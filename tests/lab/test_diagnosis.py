@@ -250,10 +250,10 @@ def test_a_mistake_in_16_bits_only_is_found():
     assert '"plain, float16"' in found.text()
 
 
-def test_a_mistake_in_the_tiles_of_wide_heads_is_found():
+def test_a_mistake_in_the_tiles_of_wide_heads_is_found(device):
     mutants = {m.name: m for m in load("flash_attention", "mutants").MUTANTS}
     beyond = mutants["key beyond the end"]
-    found = examine(variant("flash_attention", [(beyond.old, beyond.new)]))
+    found = examine(variant("flash_attention", [(beyond.old, beyond.new)]), device)
     assert not found.right
     assert found.probe == "wide heads, low scores, float16"
 
@@ -421,7 +421,7 @@ import torch
 def my_attention(q, k, v, *, scale=None, causal=False):
     s = q @ k.mT * (1 / math.sqrt(q.shape[-1]) if scale is None else scale)
     if causal:
-        s = s.masked_fill(torch.ones(s.shape[-2:]).tril() == 0, -math.inf)
+        s = s.masked_fill(torch.ones(s.shape[-2:], device=s.device).tril() == 0, -math.inf)
     return s.softmax(-1) @ v
 
 def helper(x):

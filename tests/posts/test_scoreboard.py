@@ -175,9 +175,9 @@ def test_a_stop_shows_only_lines_that_one_kernel_has(begin):
 # The figures.
 
 
-def test_a_kernel_is_raced_as_its_launcher_launches_it_and_on_the_case_that_was_timed():
+def test_a_kernel_is_raced_as_its_launcher_launches_it_and_on_the_case_that_was_timed(device):
     rows = measured("race").rows
-    q, k, v = make_qkv(8, M=1024, N=1024, D=64, dtype=torch.float16)
+    q, k, v = make_qkv(8, M=1024, N=1024, D=64, dtype=torch.float16, device=device)
     for row in some(rows, 4):
         with recorded({}, run=False) as launches:
             bench.resolve(row["implementation"])(q, k, v)

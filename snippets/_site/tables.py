@@ -7,6 +7,7 @@ is no head: where all are empty the first column names its rows, and a single on
 import re
 
 FOLDS_FROM = 4  # columns: fewer fit a phone
+WORDY = 90  # characters of a row: with so many, three columns are too narrow there
 FLOWS_FROM = 9  # rows: with a line for each cell so many would be screens long
 HEAD = re.compile(r"<thead>\s*<tr>(.*?)</tr>\s*</thead>\s*", re.DOTALL)
 EMPTY = re.compile(r"<th\b([^>]*)>(\s*)</th>")
@@ -36,7 +37,9 @@ def fold(table: str) -> str:
     head = HEAD.search(table)
     cells = re.findall(r"<t[hd]\b[^>]*>(.*?)</t[hd]>", head[1], re.DOTALL) if head else []
     heads = [TAG.sub("", cell).strip() for cell in cells]
-    if len(heads) < FOLDS_FROM:
+    rows = re.findall(r"<tr>.*?</tr>", table, re.DOTALL)
+    longest = max((len(" ".join(TAG.sub("", row).split())) for row in rows), default=0)
+    if len(heads) < FOLDS_FROM - (longest > WORDY):
         return table
 
     def row(match: re.Match[str]) -> str:
@@ -45,8 +48,11 @@ def fold(table: str) -> str:
 
     before, _, body = table.partition("<tbody>")
     body = re.sub(r"<tr>.*?</tr>", row, body, flags=re.DOTALL)
-    long = body.count("<tr>") >= FLOWS_FROM  # rows of numbers, of little use in a search
-    flows = ' data-fold="flow" data-search-exclude' if long else " data-fold"
+    flows = " data-fold"
+    if len(heads) < FOLDS_FROM:
+        flows = ' data-fold="words"'
+    elif body.count("<tr>") >= FLOWS_FROM:  # rows of numbers, of little use in a search
+        flows = ' data-fold="flow" data-search-exclude'
     return before.replace("<table>", f"<table{flows}>", 1) + "<tbody>" + body
 
 

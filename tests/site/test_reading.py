@@ -185,6 +185,8 @@ def test_a_wide_table_names_its_cells_and_a_narrow_one_does_not():
     assert wide.startswith("<table data-fold>")
     assert re.findall(r'<td data-label="(h\d)" style="x">\d', wide) == ["h0", "h1", "h2", "h3"]
     assert tables.fold(table(3)) == table(3)
+    wordy = table(3).replace(">2<", f">{'word ' * 20}<")
+    assert tables.fold(wordy).startswith('<table data-fold="words">')
     assert tables.fold(table(4, 9)).startswith('<table data-fold="flow" data-search-exclude>')
     boxed = tables.folded(table(4).replace("h0", ""))
     assert '<div class="md-typeset__table"><table class="am-table"' in boxed

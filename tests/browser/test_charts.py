@@ -14,6 +14,7 @@ pytestmark = pytest.mark.browser
 pytest_plugins = ["tests.browser.browser"]
 
 WIDE = {"width": 1366, "height": 768}
+STACKED = "#figure-flash_attention-forward .am-plot"  # four panels, one below the other on a phone
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +45,28 @@ def test_no_words_of_a_chart_lie_on_each_other(open_page, fragments, viewport):
     found = page.evaluate(OVERLAPS)
     assert found["seen"] > 500, "there were no words to look at"
     assert found["overlapping"] == []
+    assert page.wrong == []
+
+
+def test_the_legend_of_a_chart_higher_than_a_phone_stays_in_sight(open_page, fragments):
+    page = open_page(PHONE)
+    page.goto(fragments)
+    page.locator(STACKED).scroll_into_view_if_needed()
+    legend = page.locator(f"{STACKED} .legend")
+    legend.wait_for()
+
+    def top(part):
+        page.evaluate(f"document.querySelector('{STACKED}').scrollIntoView()")
+        high = page.evaluate(f"document.querySelector('{STACKED}').clientHeight")
+        page.evaluate(f"scrollBy(0, {part * high})")
+        page.wait_for_timeout(200)
+        return legend.bounding_box()["y"]
+
+    header = page.locator(".md-header").bounding_box()["height"]
+    assert top(0.5) == pytest.approx(header, abs=2)
+    assert top(0.98) < 0, "it leaves with its chart"
+    page.evaluate("scrollTo(0, 0)")
+    page.locator(f"{STACKED} .legend:not(.am-kept)").wait_for()
     assert page.wrong == []
 
 

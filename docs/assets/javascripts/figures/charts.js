@@ -42,6 +42,25 @@ function resize(box) {
   else if (plot._fullLayout.width !== box.clientWidth) Plotly.relayout(plot, { width: box.clientWidth });
 }
 
+/* On a phone panels stand below each other, and one chart is higher than the screen. Its legend stays in sight. */
+function keepLegends() {
+  const head = document.querySelector(".md-header").getBoundingClientRect().bottom;
+  for (const { plot } of drawn.values()) {
+    const legend = plot.querySelector(".legend");
+    const { bottom, height } = plot.getBoundingClientRect();
+    if (!legend) continue;
+    const [, moved = 0] = legend.style.translate.split(" ").map(parseFloat);
+    const { top: now, height: high } = legend.getBoundingClientRect();
+    const first = now - moved; // where it stands unmoved
+    const tall = narrow.matches && height > innerHeight - head && bottom > head;
+    const far = tall ? Math.min(head - first, bottom - high - first) : 0;
+    legend.style.translate = far > 0 ? `0 ${far}px` : "";
+    legend.classList.toggle("am-kept", far > 0);
+    if (far > 0 && legend.nextSibling) legend.parentNode.append(legend); // over the panels' titles
+  }
+}
+addEventListener("scroll", keepLegends, { passive: true });
+
 function fail(box, file, error) {
   const textContent = `This figure cannot be drawn: ${file} ${error.message}. `
     + "Its numbers may still be where the data link below leads.";

@@ -38,7 +38,7 @@ export function theme() {
       font, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
       xaxis: { ...axis, ticklabelstandoff: 4 }, yaxis: { ...axis, automargin: "left" },
       legend: {
-        bgcolor: "rgba(0,0,0,0)", orientation: "h", traceorder: "normal",
+        bgcolor: get("paper"), orientation: "h", traceorder: "normal",
         x: 0, xref: "container", y: 0, yref: "container", yanchor: "bottom",
       },
       annotationdefaults: { font: { size: 12 }, showarrow: false }, hovermode: "closest",

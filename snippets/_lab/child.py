@@ -11,6 +11,7 @@ import multiprocessing
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
@@ -52,7 +53,8 @@ class Child:
         else:  # its copies of these channels would keep others from ending
             todo = _forked, [*_open, self.channel], function, theirs, *args
         self._process = context.Process(target=todo[0], args=todo[1:], daemon=fresh)
-        self._process.start()
+        with _forking:
+            self._process.start()
         theirs.close()
         _open.append(self.channel)
 
@@ -99,6 +101,7 @@ class Child:
 
 
 _open: list[Connection] = []  # this process's ends of the channels to its children
+_forking = threading.Lock()  # filelock, which PyTorch imports, lets one thread fork at a time
 
 
 def _forked(
@@ -108,6 +111,7 @@ def _forked(
     *args: Any,
 ) -> None:
     os.setsid()  # Ctrl-C reaches the owner only, which ends this child and all that it started
+    _forking.release()  # the owner's thread held it, and is the only one here
     for connection in inherited:
         connection.close()
     _open.clear()

@@ -6,7 +6,10 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from multiprocessing import popen_fork
 from pathlib import Path
 
 import pytest
@@ -117,6 +120,26 @@ def test_a_forked_child_does_not_keep_another_alive():
         assert not gone(pid)
         first.channel.close()
         assert ended(pid), "it waits for a message that nobody can send"
+
+
+def test_threads_fork_one_at_a_time(monkeypatch):
+    """filelock, which PyTorch imports, refuses two forks at once: on some machines all are."""
+    launch, alone = popen_fork.Popen._launch, threading.Lock()
+
+    def slow(self, process):
+        assert alone.acquire(blocking=False), "another thread is forking"
+        time.sleep(0.05)
+        launch(self, process)
+        alone.release()
+
+    def ask(_):
+        with Child(doubling, 2) as other:
+            other.send(21)
+            return other.receive(60)
+
+    monkeypatch.setattr(popen_fork.Popen, "_launch", slow)
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(ask, range(4))) == [42] * 4
 
 
 def test_a_fresh_child_has_its_own_environment():

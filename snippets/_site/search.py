@@ -25,8 +25,10 @@ INLINE = re.compile(r"</?(?:a|abbr|b|code|em|i|kbd|mark|span|strong|sub|sup|m\w+
 TAG = re.compile(r"<[^>]+>")
 NAME = re.compile(r"[A-Za-z_][\w.]{2,}")
 WORD = re.compile(r"[\w.√ᵀ'-]+")
-# Drawings, names of files, what is pressed to unfold: words that belong to no sentence.
-ASIDE = re.compile(r'<(?=(?:svg|summary)\b|(?:div class="am-file|span class="filename)")(\w+)')
+# Drawings, names of files and tests, what is pressed to unfold: words that belong to no sentence.
+ASIDE = re.compile(
+    r'<(?=(?:svg|summary)\b|(?:div class="am-file|span class="filename)"|p><strong>Checked by)(\w+)'
+)
 LAST = {"exercise", "next", "read-on"}  # sections that count a tenth: exercises, sources, links
 # Of the theme's own search, which this one replaces.
 UNUSED = ("assets/javascripts/workers", "assets/javascripts/lunr")

@@ -76,6 +76,7 @@ def test_a_word_of_the_glossary_is_an_entry_and_may_name_what_comes_nearest(tmp_
 def test_drawings_and_names_of_files_are_marked_for_the_plugin_alone():
     marked = search.without_asides(
         '<p>a <svg id="b"><text>c</text></svg></p><span class="filename">'
+        "<p><strong>Checked by</strong> <code>test_d</code></p>"
     )
-    assert marked.count(' data-search-exclude="true"') == 2
+    assert marked.count(' data-search-exclude="true"') == 3
     assert '<svg data-search-exclude="true" id="b">' in marked

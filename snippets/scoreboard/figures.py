@@ -111,6 +111,12 @@ def road(results):
     of_sdpa = [measured_ratio(TIME(row) / TIME(sdpa)) for row in rows]
     full = Comparison(pick(large.rows, dtype="bfloat16"), LAST, by=CELL)
     fast = result_of(results, *FAST, small.folder)
+    hot = result_of(results, "scoreboard", "regimes", small.folder)
+    fast_hot = result_of(results, "hopper_attention", "sustained", small.folder)
+    of_flash = [
+        *within(hot.rows, SUSTAINED).best().words,
+        *Comparison(pick(fast_hot.rows, M=16_384), "kernel_fast.py", by=CELL).best().words,
+    ]
     one = full.row(LAST, full.cases[0])
     times = [MS.text(row).replace(" ", "\u00a0") for row in (rows[0], rows[-1], sdpa)]
     stops = columns(
@@ -135,18 +141,18 @@ def road(results):
             f"{count(one['batch'] * one['N'])} tokens in bfloat16 fill it. A dot is a shape: right "
             "of 1.0× ours is faster, a hollow one is too close to call. FlashAttention is version "
             "3 or 4, whichever is faster; [*tuned*](/posts/hopper_attention.md#in-turn) is "
-            "kernel_fast.py.",
+            "kernel_fast.py. Sustained for seconds, neither leads it.",
             table(stops),
         ),
-        numbers={row["implementation"].partition("_")[0]: MS.text(row) for row in rows},
         claims={
             "snippets/scoreboard/road.py: Without tensor cores the time goes back up": [
                 row["implementation"] for before, row in pairwise(rows) if TIME(row) > TIME(before)
             ]
             == ["tiled_attention"],
             "snippets/scoreboard/road.py: hopper leads SDPA": set(full[CUDNN].words) == {"ahead"},
+            "snippets/scoreboard/figures.py: neither leads it": "ahead" not in of_flash,
         },
-        sources=(small, large, fast),
+        sources=(small, large, fast, hot, fast_hot),
     )
 
 

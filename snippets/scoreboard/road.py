@@ -100,7 +100,7 @@ STOPS = {
         (12, 16),
     ),
     "flash_attention": Stop(
-        "The same loop with larger tiles; both products run on tensor cores, and exp is now exp2.",
+        "Tiled's loop with larger tiles; both products run on tensor cores, and exp is now exp2.",
         """
 -scores = tl.sum(q[:, :, None] * k
 +s = tl.dot(q_tile, k_tile.T
@@ -113,8 +113,8 @@ STOPS = {
         (8, 16),
     ),
     "hopper_attention": Stop(
-        "One warp loads ahead. Groups of four warps multiply one tile while they take the softmax "
-        "of the next.",
+        "In Gluon, one warp loads ahead; groups of four multiply one tile while they take the "
+        "softmax of the next.",
         """
 +_fill(k_desc
 +_fill(v_desc
@@ -187,8 +187,8 @@ NAMES = (
     ("out", "output", RIGHT + 2, TOP - 7),
 )
 LEGEND = (
-    Key(MUTED, 12, "in HBM"),
-    Key(MUTED, 30, "on chip"),
+    Key(MUTED, 12, "in memory"),
+    Key(MEMORIES["registers"], 16, "on chip"),
     Key(TENSORS["scores"], 100, "scores"),
     Key(TENSORS["weights"], 100, "weights"),
     Key(TENSORS["weights"], 30, "used"),
@@ -404,7 +404,8 @@ def ratios(beside: Mapping[str, Against]) -> str:
                 f'style="fill:{fill};stroke:{edge}"><title>{case(at)}: {decimals(gain, 2)}×</title>'
                 "</circle>"
             )
-        for tick in (0.9, 1.0, 1.1, 1.2):
+        drawn.append(words(2, 57, "0.9× as fast", 13, anchor="start", color=MUTED))
+        for tick in (1.0, 1.1, 1.2):
             drawn.append(words(across(tick), 57, f"{decimals(tick, 1)}×", 13, color=MUTED))
         drawings.append(
             f'<svg viewBox="0 0 {ACROSS + 4} 62" role="img" '
@@ -484,7 +485,7 @@ def player(
             "",
             "**With the GPU full, hopper leads SDPA**",
             "",
-            f"{note} [Every\u00a0case](/lab/scoreboard.md)",
+            f"{note} [Every\u00a0case](/posts/hopper_attention.md#clock)",
             "",
             f"</div>\n<div>{ratios(beside)}</div>\n</div></details>",
             '<div class="am-stops-table" markdown>',

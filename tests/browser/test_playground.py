@@ -335,7 +335,7 @@ def test_a_wrong_answer_of_an_exercise_is_named_and_a_bug_only_when_asked(panel)
 def test_the_front_page_leads_to_an_open_editor(open_page, site):
     tab = open_page()
     tab.goto(site)
-    tab.get_by_role("link", name="Edit a kernel and run it here").click()
+    tab.get_by_role("link", name="Write a first kernel here").click()
     tab.locator(
         ".am-exercise[data-exercise='coalescing:line_sums'] + .am-play .cm-line"
     ).first.wait_for()

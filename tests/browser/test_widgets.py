@@ -430,6 +430,21 @@ def test_every_stop_of_the_road_has_its_own_time_code_drawing_and_post(opened, m
     assert page.wrong == []
 
 
+def test_on_a_phone_the_rail_stays_beside_what_it_moves(opened):
+    page, box = opened("road", viewport=PHONE, has_touch=True, is_mobile=True)
+    page.evaluate("scrollTo(0, 0)")
+    drawing = box.locator(".am-program").bounding_box()
+    assert drawing["y"] + 0.9 * drawing["height"] < PHONE["height"], "but for its legend"
+    box.locator(".am-stop:visible summary").tap()
+    box.locator(".am-stop:visible pre").evaluate("code => code.scrollIntoView({ block: 'end' })")
+    rail = box.locator(".am-stops").bounding_box()
+    assert 0 < rail["y"] < 60
+    page.touchscreen.tap(rail["x"] + rail["width"] / 2, rail["y"] + 13)
+    page.wait_for_url("**kernel=tiled_attention*")
+    assert box.locator(".am-stop:visible").get_attribute("data-kernel") == "tiled_attention"
+    assert page.wrong == []
+
+
 def test_a_finger_that_scrolls_over_the_road_chooses_nothing(opened):
     page, box = opened("road", viewport=PHONE, has_touch=True, is_mobile=True)
     slider, touches = box.locator(SLIDER), page.context.new_cdp_session(page)

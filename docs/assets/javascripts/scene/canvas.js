@@ -111,6 +111,12 @@ export function pen(context, size, fonts) {
     context.globalAlpha = 1;
   }
 
+  /* Whether a word has room in so many cells. */
+  function fits(text, wide, high) {
+    [context.font, set.font] = [`600 ${high}px ${fonts.sans}`, ""];
+    return context.measureText(text).width < wide * size;
+  }
+
   function polyline(points, { color, alpha = 1, width = 1, dash }) {
     context.globalAlpha = alpha;
     context.strokeStyle = color;
@@ -136,5 +142,5 @@ export function pen(context, size, fonts) {
     }
   }
 
-  return { box, mark, flush, words, line: polyline, arrow, shade };
+  return { box, mark, flush, words, fits, line: polyline, arrow, shade };
 }

@@ -24,6 +24,7 @@ export function* roles({ draw, at, colors, small, script, time }) {
     draw.box(...lane, { line: color(i), round: 0.3, width: 1.3 });
     const q = script.buffers.find((b) => b.kind === "q" && b.index === i);
     const came = q ? part(time, q.from, q.full) : 0;
+    draw.words(at.sx + 0.4, top + perConsumer / 2, name, { color: color(i), px: small, weight: 700, align: "left" });
     if (came) draw.box(mix(at.qx, at.sx - 1.05, came), top + 0.2, mix(script.D, BAND, came), perConsumer - 0.4, { fill: colors.q, alpha: 0.9 });
 
     const softmax = spansOf(name, "softmax");
@@ -48,11 +49,11 @@ export function* roles({ draw, at, colors, small, script, time }) {
         if (turned) draw.mark(...place, 0.42, colors.weights, turned * (0.25 + 0.75 * kept));
       }
       draw.flush();
-      const said = gone > 0 ? "p·v" : weighed > 0 ? "softmax" : "q·kᵀ";
+      const said = time >= add.start ? "p·v" : time >= weigh.start ? "softmax" : "q·kᵀ";
+      if (!draw.fits(said, width, small)) return; // who works is told below, too
       draw.box(x + width / 2 - 1.6, top + perConsumer / 2 - 0.45, 3.2, 0.9, { fill: colors.paper, alpha: 0.9, round: 0.4 });
       draw.words(x + width / 2, top + perConsumer / 2 + 0.03, said, { color: colors.ink, px: small, weight: 600 });
     });
-    draw.words(at.ax - 0.6, top + 0.75, name, { color: color(i), px: small, weight: 700, align: "right", halo: colors.paper });
     const done = added.reduce((sum, s) => sum + share(time, s.start, s.end), 0) / Math.max(1, added.length);
     const stored = spansOf(name, "out")[0];
     const out = stored ? share(time, stored.start, stored.end) : 0;

@@ -21,6 +21,7 @@ TITLE = 24  # pixels of a panel's or an axis' title
 SCALE = 86  # pixels of a heatmap's scale
 EDGE = 12  # pixels that are free at a side with nothing on it
 WIDE, PHONE = 780, 350  # pixels of a chart
+HIGH = 400  # pixels of one that leaves no room for its legend on a phone's screen
 WRAP = {False: 34, True: 18}  # characters of a name on an axis, in one line; on a phone
 MOST_LABELS = 9  # written at the lines' ends; more than these are a legend
 GLYPHS = {  # a symbol, filled and open, in a line of text
@@ -166,7 +167,7 @@ def _arranged(chart: Chart, phone: bool) -> "go.Figure":
         ],
     )
     top = max(over, EDGE)
-    head = foot if phone and down > 1 else 0  # below the last of many nobody would look for it
+    head = foot if phone and inner > HIGH else 0  # below so much nobody would look for it
     figure.update_layout(
         template=None,
         height=top + inner + under + foot,

@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -60,6 +61,7 @@ def test_the_device_holds_what_the_formula_says(causal, backward):
         attention = module.eager_attention
         run = (module.training_step, attention) if backward else (attention,)
         module.measured_peak(*run, q, k, v, causal=causal)
+        time.sleep(0.1)  # the thread of the backward pass may hold the gradients a moment longer
         stats = torch.cuda.memory_stats()  # what was asked for, without what is rounded up
         asked = stats["requested_bytes.all.peak"] - stats["requested_bytes.all.current"]
         said = attention_memory(1, H, N, D, torch.float16, causal=causal, backward=backward)

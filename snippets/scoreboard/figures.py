@@ -124,9 +124,9 @@ def road(results):
     )
     return Figure(
         finding=f"Attention, from {times[0]} to {times[1]}. PyTorch's SDPA takes {times[2]}.",
-        caption=f"{cell(small.label)}, the GPU's time alone: {rows[0]['heads']} heads of {N} "
-        f"queries and keys, D {rows[0]['D']}, float16, all timed in one run. The drawing is of a "
-        "smaller attention.",
+        caption=f"{cell(small.label)}, the GPU's time alone. Stops: {rows[0]['heads']} heads of "
+        f"{N} queries and keys, D {rows[0]['D']}, float16, all timed in one run. The drawing is of "
+        "a smaller attention.",
         table=stops,
         widget=player(
             rows,
@@ -137,11 +137,11 @@ def road(results):
                 "hopper ÷ FlashAttention": full.best(),
                 "tuned ÷ FlashAttention": Comparison(fast.rows, "kernel_fast.py", by=CELL).best(),
             },
-            f"The {rows[0]['heads']} heads above leave part of the GPU idle; here "
+            f"The {rows[0]['heads']} heads above leave part of it idle; "
             f"{count(one['batch'] * one['N'])} tokens in bfloat16 fill it. A dot is a shape: right "
-            "of 1.0× ours is faster, a hollow one is too close to call. FlashAttention is version "
+            "of 1.0× ours is faster, a hollow one is too close to call. FlashAttention is "
             "3 or 4, whichever is faster; [*tuned*](/posts/hopper_attention.md#in-turn) is "
-            "kernel_fast.py. Sustained for seconds, neither leads it.",
+            "hopper's second version. Sustained, neither leads it.",
             table(stops),
         ),
         claims={
@@ -149,7 +149,6 @@ def road(results):
                 row["implementation"] for before, row in pairwise(rows) if TIME(row) > TIME(before)
             ]
             == ["tiled_attention"],
-            "snippets/scoreboard/road.py: hopper leads SDPA": set(full[CUDNN].words) == {"ahead"},
             "snippets/scoreboard/figures.py: neither leads it": "ahead" not in of_flash,
         },
         sources=(small, large, fast, hot, fast_hot),

@@ -483,7 +483,7 @@ def player(
             '<details class="am-change" markdown><summary>With the GPU full, beside the best'
             '</summary><div class="am-beside" markdown><div markdown>',
             "",
-            "**With the GPU full, hopper leads SDPA**",
+            "**Beside the best, with the GPU full**",
             "",
             f"{note} [Every\u00a0case](/posts/hopper_attention.md#clock)",
             "",

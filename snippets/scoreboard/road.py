@@ -404,7 +404,7 @@ def ratios(beside: Mapping[str, Against]) -> str:
                 f'style="fill:{fill};stroke:{edge}"><title>{case(at)}: {decimals(gain, 2)}×</title>'
                 "</circle>"
             )
-        drawn.append(words(2, 57, "0.9× as fast", 13, anchor="start", color=MUTED))
+        drawn.append(words(across(0.9) - 12, 57, "0.9× as fast", 13, anchor="start", color=MUTED))
         for tick in (1.0, 1.1, 1.2):
             drawn.append(words(across(tick), 57, f"{decimals(tick, 1)}×", 13, color=MUTED))
         drawings.append(

@@ -44,6 +44,7 @@ function resize(box) {
 
 /* On a phone panels stand below each other, and one chart is higher than the screen. Its legend stays in sight. */
 function keepLegends() {
+  if (!narrow.matches) return;
   const head = document.querySelector(".md-header").getBoundingClientRect().bottom;
   for (const { plot } of drawn.values()) {
     const legend = plot.querySelector(".legend");
@@ -52,7 +53,7 @@ function keepLegends() {
     const [, moved = 0] = legend.style.translate.split(" ").map(parseFloat);
     const { top: now, height: high } = legend.getBoundingClientRect();
     const first = now - moved; // where it stands unmoved
-    const tall = narrow.matches && height > innerHeight - head && bottom > head;
+    const tall = height > innerHeight - head && bottom > head;
     const far = tall ? Math.min(head - first, bottom - high - first) : 0;
     legend.style.translate = far > 0 ? `0 ${far}px` : "";
     legend.classList.toggle("am-kept", far > 0);

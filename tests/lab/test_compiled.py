@@ -2,17 +2,21 @@
 
 import re
 import runpy
+from unittest.mock import patch
 
 import pytest
 import torch
 import triton
 import triton.language as tl
+from triton.runtime.interpreter import InterpretedFunction
+from triton.runtime.jit import JITFunction
 
 from snippets._lab.probe.compiled import (
     SHARED_LIMIT,
     Compiler,
     from_loaded,
 )
+from snippets._lab.rooms import load
 from snippets.basic_attention.kernel import basic_attention
 from tests.floors import some
 
@@ -263,6 +267,26 @@ def test_a_capped_kernel_is_recorded_as_such_and_the_next_one_compiles():
         (found,) = compiler.resources(copy, (torch.ones(8, device=DEVICE),), target="sm_90")
         assert found.error is None
         assert found.registers > 0
+
+
+@pytest.mark.parametrize("room", ["flash_attention", "hopper_backward"])
+def test_a_kernel_that_its_launcher_keeps_is_recorded_too(compiler, room, monkeypatch):
+    """Launched instead, it would read at the addresses of tensors that are on no GPU."""
+
+    class Kept(dict):
+        def get(self, key):
+            return self.setdefault(key)
+
+    module, kept = load(room, "kernel"), Kept()
+    monkeypatch.setattr(module, "_compiled", kept)
+    monkeypatch.setattr(module, "_refusals", lambda *_: ())  # hopper_backward's, of a CPU
+    x = torch.zeros(1, 2, 128, 64, dtype=torch.float16, device=DEVICE)
+    given = (x, x, x) if room == "flash_attention" else (x, x, x, x, x[..., 0].float(), x)
+    with patch.object(InterpretedFunction, "run"), patch.object(JITFunction, "run"):
+        getattr(module, room)(*given)
+    assert kept
+    kept.update(dict.fromkeys(kept, "a kernel, which is launched"))
+    assert compiler.launches(getattr(module, room), given, target="sm_90")
 
 
 def test_what_cannot_be_described_is_refused(compiler):

@@ -341,7 +341,12 @@ def _launches(
     # Imported here: it needs NumPy, and measuring on a GPU must not.
     from triton.runtime.interpreter import InterpretedFunction
 
-    with patch.object(InterpretedFunction, "run", run), patch.object(JITFunction, "run", run):
+    with (
+        patch.object(InterpretedFunction, "run", run),
+        patch.object(JITFunction, "run", run),
+        # What a launcher keeps once compiled is kept for another mode: it asks Triton again.
+        patch.object(triton.knobs.compilation, "instrumentation_mode", "recorded"),
+    ):
         launcher(*args, **(kwargs or {}))
     if not launches:
         raise RuntimeError(f"{getattr(launcher, '__name__', launcher)} launched no kernel")

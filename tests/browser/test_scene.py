@@ -8,7 +8,7 @@ import pytest
 
 from snippets._lab.draw.identity import MEMORIES, TENSORS, WARPS
 from snippets._lab.rooms import FIGURES, ROOT
-from snippets._site.browser import LAPTOP
+from snippets._site.browser import LAPTOP, PHONE
 from tests.browser.browser import CONTRAST, switch_scheme
 from tests.floors import some
 
@@ -158,6 +158,14 @@ def test_the_causal_mask_hides_keys_and_skips_a_tile(player):
         follows(view, CAUSAL)
     assert "skipped" in last["words"]
     assert page.wrong == []
+
+
+def test_on_a_phone_the_buttons_stay_in_sight_above_the_numbers(player):
+    page = player(PHONE, on="flash")
+    page.locator(f"{BOX} table").last.scroll_into_view_if_needed()
+    page.locator(f'{BOX} [data-step="1"]').click(timeout=1000)
+    assert step(page) == 1
+    assert page.locator(BOARD).evaluate("board => board.getBoundingClientRect().bottom < 0")
 
 
 def test_keys_step_and_it_plays_to_the_end(player):

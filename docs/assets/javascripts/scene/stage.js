@@ -11,6 +11,7 @@ import { bytes, number } from "./numbers.js";
 import { roles } from "./roles_stage.js";
 
 const BAND = 0.8; // how high a tile of keys is that lies on the chip
+const LETTER = 0.66; // how wide a digit with its share of the margin is, of its height
 const NUMBERS_FROM = 15; // pixels of a cell, from which its lane has room for numbers
 
 const largestOf = (rows) => Math.max(1e-9, ...rows.flat().filter(Number.isFinite).map(Math.abs));
@@ -237,7 +238,9 @@ export function stage(canvas, ground, script) { // ground: all that never moves,
         draw.box(x, top + r + 0.08, at.collectedWide, 0.84, { fill: colors.raised, line: changes ? colors.ink : colors.rule });
         const value = Number.isFinite(a) && Number.isFinite(b) ? mix(a, b, moved) : moved < 0.5 ? a : b;
         if (value === undefined) continue;
-        draw.words(x + at.collectedWide / 2, top + r + 0.52, number(value, numbers ? 2 : 1), { color: colors.ink, px: small - 0.5, mono: true });
+        const said = number(value, numbers ? 2 : 1);
+        const px = Math.min(small - 0.5, (at.collectedWide * size) / (said.length * LETTER));
+        draw.words(x + at.collectedWide / 2, top + r + 0.52, said, { color: colors.ink, px, mono: true });
       }
     });
     const written = now.phase === "end" ? part(u, 0.45, 0.8) : 0;

@@ -49,9 +49,11 @@ const FRAME = `
     </div>
     <div class="am-scene-side" data-part="side"></div>
   </div>
-  <div data-part="bar">
-    <fieldset data-part="rows"><legend>Query</legend><span data-part="queries"></span></fieldset>
-    <fieldset data-part="choice"><legend data-part="legend">Mask</legend><span data-part="examples"></span></fieldset>
+  <div class="am-scene-controls" data-part="controls">
+    <div class="am-scene-choices">
+      <fieldset data-part="rows"><legend>Query</legend><span data-part="queries"></span></fieldset>
+      <fieldset data-part="choice"><legend data-part="legend">Mask</legend><span data-part="examples"></span></fieldset>
+    </div>
   </div>
   <p class="am-scene-formula" data-part="formula"></p>
   <p class="am-scene-words" data-part="words" role="status"></p>
@@ -259,9 +261,7 @@ function build(box, data, linked = true) {
       go(view, step, "reader");
     },
   });
-  view.player.bar.classList.add("am-scene-bar");
-  view.player.bar.append(parts.rows, parts.choice);
-  parts.bar.replaceWith(view.player.bar);
+  parts.controls.prepend(view.player.bar);
   for (const example of data.examples) {
     const button = make("button", { type: "button", textContent: example.name });
     button.addEventListener("click", by(() => {

@@ -342,7 +342,7 @@ def bars(
             return go.Scatter(
                 mode="markers+text" if texts else "markers",
                 marker={"color": color, "symbol": _one_or_all(symbols), "size": 9 + 2 * texts},
-                text=[f"\u2002{text}" for text in said] if texts else None,
+                text=[f"\u2002{scale.number(mark.number)}" for mark in marks] if texts else None,
                 textposition="middle right" if texts else None,
                 **shared,
             )

@@ -51,8 +51,8 @@ def shown(markdown: str, repository: str) -> str:
 
 
 def commands(repository: str) -> list[str]:
-    """What to type for the site at home: with a clone first where the repository is known."""
+    """The site at home and a card measured: with a clone first where the repository is known."""
     root = repository.strip().rstrip("/")
     name = re.sub(r"\.git$", "", root).rpartition("/")[2]
     clone = [f"git clone {root}", f"cd {name}"] if root else []
-    return [*clone, "make serve"]
+    return [*clone, "make serve", "make bench figures"]

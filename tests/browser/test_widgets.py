@@ -474,8 +474,11 @@ def test_a_prediction_is_kept_and_opens_its_answer(open_page, site):
     page.goto(f"{site}posts/coalescing/")
     box = page.locator(".am-predict").first
     box.scroll_into_view_if_needed()
-    second = box.locator("li button").nth(1)
-    second.press("Enter")
+    first, second = (box.locator("li button").nth(i) for i in range(2))  # the second is right
+    marks = "buttons => buttons.map((b) => getComputedStyle(b, '::after').content[1])"
+    for chosen, marked in ((first, ["✗", "✓", "o"]), (second, ["o", "✓", "o"])):
+        chosen.press("Enter")
+        assert box.locator("li button").evaluate_all(marks) == marked  # "o": of "none"
     assert box.locator("details").get_attribute("open") is not None
     page.reload()
     page.mouse.wheel(0, 100)

@@ -1,6 +1,7 @@
 """What no data file knows of a page: its sums in numbers, and which figure a sentence announces."""
 
 import re
+from itertools import chain
 
 from snippets._lab.rooms import ROOT
 from snippets._site.named_numbers import filled
@@ -63,3 +64,10 @@ def test_a_sum_holds_the_numbers_of_its_sentence():
     pages = {page.name: filled(page.read_text("utf-8"), ROOT / "docs") for page in some(PAGES, 20)}
     assert {name: found for name, text in pages.items() if (found := [*unknown(text)])} == {}
     assert [*unknown(r"Key 37 is row 6, because $37 = 2 \cdot 16 + 5$.")] == ["6"]
+
+
+def test_a_prediction_marks_one_of_its_choices_as_the_answer():
+    texts = [page.read_text("utf-8").split('data-widget="predict"')[1:] for page in some(PAGES, 20)]
+    asked = [box.partition("???")[0] for box in some([*chain.from_iterable(texts)], 20)]
+    wrong = [box.split("\n")[1] for box in asked if box.count("  { .am-answer }\n") != 1]
+    assert wrong == []

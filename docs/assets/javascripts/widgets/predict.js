@@ -1,5 +1,5 @@
-/* A prediction before a chart: the choices of a list become buttons, choosing one opens the answer below it. The
-   choice is kept in this browser only. Without a script the list is a list and the answer opens by itself. */
+/* A prediction before a chart: the choices of a list become buttons, choosing one marks the right one and opens the
+   answer below. The choice is kept in this browser only. Without a script the list is a list, and the answer a fold. */
 
 export const atOnce = true; // the answer of a choice made before is open
 
@@ -34,6 +34,7 @@ export function start(box) {
   });
   const choose = (chosen) => {
     for (const [i, button] of buttons.entries()) button.setAttribute("aria-pressed", String(i === chosen));
+    box.classList.add("am-guessed");
     answer.open = true;
   };
   for (const [i, button] of buttons.entries()) {

@@ -6,6 +6,7 @@ B is the batch, H heads, N queries and as many keys, D the dimension of a head. 
 """
 
 import numbers
+import time
 import weakref
 
 import torch
@@ -166,6 +167,7 @@ def measured_peak(function, *args, **options):
     """Most bytes that a call holds at once on the current GPU beside what is there already."""
     function(*args, **options)  # libraries ask for their workspaces now, and keep them
     torch.cuda.synchronize()
+    time.sleep(0.1)  # the thread of a backward pass lets go of its gradients a moment later
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()
     function(*args, **options)

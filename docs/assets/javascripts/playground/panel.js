@@ -191,6 +191,8 @@ function show(from, subject, text) {
     say(subject.says?.(found) ?? found.says);
     if (found.results.length) conclude(found);
     else point(found.error);
+    const isLow = status.getBoundingClientRect().top > 0.7 * innerHeight; // on a phone, below all of a kernel
+    if (isLow && matchMedia(NARROW).matches) status.scrollIntoView({ block: "center" });
   }
 
   function busy(is) {

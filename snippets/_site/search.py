@@ -19,15 +19,17 @@ from snippets._site import glossary
 
 INDEX = "search/search_index.json"
 GLOSSARY = glossary.PAGE.replace(".md", "/")
-SHOWN = 700  # characters of a section that are kept as they are
+SHOWN = 1200  # characters of a section that are kept as they are
 CODE = re.compile(r"<pre\b.*?</pre>", re.DOTALL)
 INLINE = re.compile(r"</?(?:a|abbr|b|code|em|i|kbd|mark|span|strong|sub|sup|m\w+)\b[^>]*>")
 TAG = re.compile(r"<[^>]+>")
 NAME = re.compile(r"[A-Za-z_][\w.]{2,}")
 WORD = re.compile(r"[\w.√ᵀ'-]+")
-# Drawings, names of files and tests, what is pressed to unfold: words that belong to no sentence.
+# Drawings, formulas between sentences, names of files and tests, what is pressed to unfold: words
+# that belong to no sentence.
 ASIDE = re.compile(
-    r'<(?=(?:svg|summary)\b|(?:div class="am-file|span class="filename)"|p><strong>Checked by)(\w+)'
+    r'<(?=(?:svg|summary)\b|math[^>]*display="block"|(?:div class="am-file|span class="filename)"'
+    r"|p><strong>Checked by)(\w+)"
 )
 LAST = {"exercise", "next", "read-on"}  # sections that count a tenth: exercises, sources, links
 # Of the theme's own search, which this one replaces.

@@ -10,6 +10,7 @@ const TOPICS = new Set(["title", "anchor", "tags"]);
 const MOST = 12; // results
 const OF_A_PAGE = 3;
 const LINE = 24; // words
+const EXAMPLES = ["out of memory", "sliding window mask", "logsumexp"];
 const FIRST_WINS = 0.2; // how much more a section counts at the series' beginning, where words are explained
 const NAMED = 1.8; // how much more one counts whose whole title is the question
 const IN_ORDER = 0.4; // how much more one counts that has the question's words in their order
@@ -113,8 +114,8 @@ function line(text, terms) {
   const words = text.split(/\s+/);
   const right = words.map((word) => wordsOf(word).some((part) => terms.has(part)));
   const inReach = (at) => new Set(words.slice(at, at + LINE).filter((_, n) => right[at + n]).flatMap(wordsOf)).size;
-  const starts = right.map((is, at) => (is ? Math.max(0, at - 4) : -1)).filter((at) => at >= 0);
-  const first = starts.reduce((best, at) => (inReach(at) > inReach(best) ? at : best), starts[0] ?? 0);
+  const starts = right.map((is, at) => (is ? Math.max(0, at - 4) : 0));
+  const first = starts.reduce((best, at) => (inReach(at) > inReach(best) ? at : best), 0);
   const shown = words.slice(first, first + LINE).map((word, n) => (right[first + n] ? make("mark", {}, word) : word));
   return [first ? "… " : "", ...shown.flatMap((word) => [word, " "]), first + LINE < words.length ? "…" : ""];
 }
@@ -149,9 +150,19 @@ export async function start(box) {
     const question = box.value.trim();
     const { hits: every, unknown } = question ? found(index, sections, question) : { hits: [], unknown: [] };
     const hits = notTooManyOfAPage(withNearest(every, sections));
-    list.replaceChildren(...hits.map((hit) => result(hit, root)));
+    list.replaceChildren(...(question ? hits.map((hit) => result(hit, root)) : EXAMPLES.map(example)));
     list.dataset.question = question;
     status.textContent = question ? said(hits, every.length, unknown) : status.dataset.asks;
+  }
+
+  function example(textContent) {
+    const button = make("button", { type: "button", textContent });
+    button.addEventListener("click", () => {
+      box.value = textContent;
+      answer();
+      box.focus();
+    });
+    return make("li", { className: "am-hit" }, button);
   }
 
   const links = () => [...list.querySelectorAll("a")];

@@ -86,6 +86,8 @@ def mark(content: str, entries: tuple[Entry, ...], url: str, page: str = "") -> 
 
     made, end, in_text = [], 0, False
     for part in LEFT_ALONE.finditer(content):
+        if part[0].startswith('<div class="am-stop'):  # one of several, of which one is shown
+            seen.clear()
         between = content[end : part.start()]
         made += [pattern.sub(link, between) if in_text else between, part[0]]
         end = part.end()

@@ -177,7 +177,7 @@ def on_page_content(content: str, page: Page, config: MkDocsConfig, files: Files
     content = playground.shown(content, config)
     content = search.without_asides(numbering.numbered(tables.folded(content), page, files))
     words = files.get_file_from_path(glossary.PAGE)
-    if words is None or not about.is_read(page):
+    if words is None or not (page.is_homepage or about.is_read(page)):
         return content
     url = words.url_relative_to(page.file)
     entries = glossary.definitions(words.content_string)

@@ -191,9 +191,9 @@ LEGEND = (
     Key(MEMORIES["registers"], 16, "on chip"),
     Key(TENSORS["scores"], 100, "scores"),
     Key(TENSORS["weights"], 100, "weights"),
-    Key(TENSORS["weights"], 30, "used"),
+    Key(TENSORS["weights"], 30, "done"),
 )
-MARKS = "a square: a number, hollow if negative"  # where no stop has a lane
+MARKS = "one program at work; a square is a number"  # where no stop has a lane
 ABOUT = (
     "One program of each kernel: its queries at the left, the keys and values that it is at above "
     "and below, the scores or weights that it holds, and what it has collected."
@@ -430,13 +430,14 @@ def player(
     others: Sequence[Row],
     times: Sequence[str],
     beside: Mapping[str, Against],
+    verdict: str,
     note: str,
     summary: Sequence[str],
 ) -> str:
     """All of it: the stops' names, the drawing, the code, the clock, and the table.
 
     `times` says how much of SDPA's time each one takes, `beside` how the last one compares with
-    others, whose names are its keys, and `note` how to read that.
+    others, whose names are its keys, `verdict` what that comes to, and `note` how to read it.
     """
     labels, told = [], []
     for before, row, of_sdpa in zip([None, *rows[:-1]], rows, times, strict=True):
@@ -480,14 +481,14 @@ def player(
             '<div class="am-told" markdown>',
             *told,
             "</div>",
-            '<details class="am-change" markdown><summary>With the GPU full, beside the best'
-            '</summary><div class="am-beside" markdown><div markdown>',
+            '<details class="am-change" markdown><summary>With the GPU full'
+            '</summary><div class="am-beside" markdown>',
             "",
-            "**Beside the best, with the GPU full**",
+            f"**{verdict}**",
             "",
             f"{note} [Every\u00a0case](/posts/hopper_attention.md#clock)",
             "",
-            f"</div>\n<div>{ratios(beside)}</div>\n</div></details>",
+            f"<div>{ratios(beside)}</div>\n</div></details>",
             '<div class="am-stops-table" markdown>',
             "",
             *summary,

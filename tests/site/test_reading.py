@@ -87,8 +87,16 @@ def test_the_road_is_a_menu_of_every_post_in_the_order_of_the_navigation(tmp_pat
     assert re.findall(r"<i>(\d)</i>.*?>On (\w+)</a>", short) == [("2", "two")]
     assert "<h3>" not in short
     assert "<p>" not in short
+    place = '<div class="am-road" data-marked="two"></div>'
+    marked = front_menu.filled(place, posts, page("index"), tmp_path)
+    assert marked == made.replace("<li><i>2<", '<li class="am-marked"><i>2<')
     front = front_menu.filled('<div class="am-road"></div>', posts, page("front"), tmp_path)
     assert front == re.sub("<p>[^<]*</p>", "", made)
+
+
+def test_the_front_page_marks_the_posts_of_the_short_path():
+    front, learn = ((ROOT / "docs" / name).read_text("utf-8") for name in ("index.md", "learn.md"))
+    assert re.findall('data-marked="(.+)"', front) == re.findall('data-posts="(.+)"', learn) != []
 
 
 def test_a_glossary_word_is_there_once_and_its_text_fits_a_tooltip():

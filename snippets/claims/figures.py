@@ -87,7 +87,9 @@ def claims(results):
             f"docs/index.md: [{said}](lab/claims.md#{name})": name in groups[word]
             for name, word, said in (
                 ("attention_is_memory_bound", "depends", WORDS["depends"]),
+                ("softmax_without_scaling_has_small_gradients", "depends", WORDS["depends"]),
                 ("memory_is_linear_instead_of_quadratic", "true", WORDS["true"]),
+                ("a_launch_takes_microseconds", "true", WORDS["true"]),
             )
         }
         | {  # with another verdict the words are others, and the page lacks them

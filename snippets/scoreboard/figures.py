@@ -126,7 +126,7 @@ def road(results):
         finding=f"Attention, from {times[0]} to {times[1]}. PyTorch's SDPA takes {times[2]}.",
         caption=f"{cell(small.label)}, the GPU's time alone. Stops: {rows[0]['heads']} heads of "
         f"{N} queries and keys, D {rows[0]['D']}, float16, all timed in one run. The drawing is of "
-        "a smaller one, negative numbers hollow.",
+        "a smaller attention, negative numbers hollow.",
         table=stops,
         widget=player(
             rows,
@@ -135,14 +135,15 @@ def road(results):
             {
                 "hopper ÷ SDPA on cuDNN": full[CUDNN],
                 "hopper ÷ FlashAttention": full.best(),
-                "tuned ÷ FlashAttention": Comparison(fast.rows, "kernel_fast.py", by=CELL).best(),
+                "version 2 ÷ FlashAttention": Comparison(
+                    fast.rows, "kernel_fast.py", by=CELL
+                ).best(),
             },
             _with_the_gpu_full([*full[CUDNN].words], [*full.best().words]),
             f"The {rows[0]['heads']} heads above leave part of it idle; "
-            f"{count(one['batch'] * one['N'])} tokens in bfloat16 fill it. A dot is a shape, a "
-            "hollow one too close to call. FlashAttention is the faster of 3 and 4; "
-            "[*tuned*](/posts/hopper_attention.md#in-turn) is hopper's second version. Run back "
-            "to back for seconds, neither leads it.",
+            f"{count(one['batch'] * one['N'])} tokens fill it. Right of the line ours is faster; a "
+            "hollow dot is too close to call. FlashAttention is the faster of 3 and 4; in a row "
+            "for seconds, neither version leads it.",
             table(stops),
         ),
         claims={
@@ -150,7 +151,7 @@ def road(results):
                 row["implementation"] for before, row in pairwise(rows) if TIME(row) > TIME(before)
             ]
             == ["tiled_attention"],
-            "snippets/scoreboard/figures.py: neither leads it": "ahead" not in of_flash,
+            "snippets/scoreboard/figures.py: neither version leads it": "ahead" not in of_flash,
         },
         sources=(small, large, fast, hot, fast_hot),
     )

@@ -416,7 +416,7 @@ def test_every_stop_of_the_road_has_its_own_time_code_drawing_and_post(opened, m
         page.wait_for_timeout(500)  # until all is in its place
         assert slider.get_attribute("aria-valuetext").startswith(f"{name}, ")
         assert shown.get_attribute("data-kernel") == name
-        assert shown.locator("a").get_attribute("href").endswith(f"posts/{name}/")
+        assert shown.locator("a:not(.am-term)").get_attribute("href").endswith(f"posts/{name}/")
         time = box.locator("[data-part=time]").inner_text()
         assert time == box.locator(".am-stops .am-now").get_attribute("data-said")
         assert time.removesuffix(" ms") in " ".join(next(r for r in table if name in r[0]))
@@ -425,8 +425,25 @@ def test_every_stop_of_the_road_has_its_own_time_code_drawing_and_post(opened, m
         slider.press("ArrowRight")
     assert all(len({*one}) == len(names) for one in zip(*seen, strict=True))
     page.wait_for_url(f"**kernel={names[-1]}*")
-    shown.locator("a").click()
+    shown.locator("a:not(.am-term)").click()
     page.wait_for_url(f"**/posts/{names[-1]}/")
+    assert page.wrong == []
+
+
+def test_the_ring_follows_the_pointer_and_settles_at_the_nearest_stop(opened):
+    page, box = opened("road", reduced_motion="reduce")
+    rail, slider = box.locator(".am-stops"), box.locator(SLIDER)
+    area = slider.bounding_box()
+    at = "rail => Number(getComputedStyle(rail).getPropertyValue('--am-at'))"
+    places = [(0.75, "flash"), (0.68, "flash"), (0.6, "tiled"), (0.33, "composed")]
+    for part, post in places:
+        page.mouse.move(area["x"] + part * area["width"], area["y"] + 12)
+        page.mouse.down()
+        assert rail.evaluate(at) == pytest.approx(part, abs=0.02)
+        assert box.locator(".am-stop:visible").get_attribute("data-kernel") == f"{post}_attention"
+    page.mouse.up()
+    assert rail.evaluate(at) == 0.25
+    assert slider.input_value() == "1"
     assert page.wrong == []
 
 

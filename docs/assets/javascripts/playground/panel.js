@@ -191,8 +191,8 @@ function show(from, subject, text) {
     say(subject.says?.(found) ?? found.says);
     if (found.results.length) conclude(found);
     else point(found.error);
-    const isLow = status.getBoundingClientRect().top > 0.7 * innerHeight; // on a phone, below all of a kernel
-    if (isLow && matchMedia(NARROW).matches) status.scrollIntoView({ block: "center" });
+    const isLow = status.getBoundingClientRect().top > 0.7 * innerHeight; // below hints, on a phone below a whole kernel
+    if (isLow) status.scrollIntoView({ block: "center" });
   }
 
   function busy(is) {

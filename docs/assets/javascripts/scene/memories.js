@@ -14,7 +14,8 @@ export function memories(draw, { at, colors, small, script, before, now, u, byte
     const [x, across] = places[name];
     draw.box(x, my, across, strip, { fill: colors[name], alpha: quiet ? 0.04 : 0.13, round: 0.3 });
     draw.box(x, my, across, strip, { line: colors[name], alpha: quiet ? 0.45 : 1, round: 0.3, width: 1.2, dash: quiet && [3, 3] });
-    draw.words(x + across / 2, my + TITLE, title, { color: quiet ? colors.muted : colors.ink, px: small, weight: 600 });
+    const px = draw.fits(title, across - 0.4, small) ? small : small - 1.5;
+    draw.words(x + across / 2, my + TITLE, title, { color: quiet ? colors.muted : colors.ink, px, weight: 600 });
   };
   box("hbm", "HBM");
   box("shared", "shared memory", !through);

@@ -134,7 +134,8 @@ function said(hits, all, unknown) {
   const missing = unknown.length ? `No page has “${unknown.join("” or “")}”. ` : "";
   if (!hits.length) return `${missing || "Nothing found. "}Try fewer or other words.`;
   if (hits[0].section.nearest) return `${missing}Not covered here; the section that comes nearest is below`;
-  return missing + (hits.length === 1 ? "1 section" : `The best ${hits.length} of ${all} sections`);
+  if (hits.length === all) return `${missing}${all} ${all === 1 ? "section" : "sections"}`;
+  return `${missing}The best ${hits.length} of ${all} sections`;
 }
 
 export async function start(box) {

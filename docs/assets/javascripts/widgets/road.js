@@ -19,10 +19,12 @@ export function start(box) {
   const parts = [...box.querySelectorAll("[data-stop], [data-kernel]")];
   const range = make("input", { type: "range", min: 0, max: stops.length - 1, step: 1, ariaLabel: "Kernel" });
   const later = rememberLater(box);
+  let shown;
+  let before;
 
   function show(at) {
     const { post, said, gain: factor, share: fraction } = stops[at].dataset;
-    range.value = at;
+    shown = at;
     range.setAttribute("aria-valuetext", `${post}, ${said}, ${factor}`);
     box.style.cssText = stops[at].style.cssText; // its color, and how long its bars are
     stops.forEach((stop, i) => stop.classList.toggle("am-now", i === at));
@@ -49,21 +51,39 @@ export function start(box) {
     );
   }
 
+  const follow = () => rail.style.setProperty("--am-at", range.value / range.max);
+
   function choose() {
+    const at = Math.round(range.value);
     rail.classList.add("am-dragged");
-    show(Number(range.value));
-    later({ [PARAMETER]: names[range.value] });
+    follow();
+    if (at !== shown) show(at);
+    later({ [PARAMETER]: names[at] });
+  }
+
+  /* While it is held the ring is where the pointer is, then at the nearest stop. A finger that scrolls the page over
+     the slider chooses nothing. */
+  function hold() {
+    before = range.value;
+    range.step = "any";
+    rail.classList.add("am-held");
+  }
+  function settle(value) {
+    if (range.step === "1") return;
+    range.step = 1;
+    range.value = Math.round(value);
+    rail.classList.remove("am-held");
+    if (Number(range.value) === shown) follow();
+    else choose();
   }
 
   range.addEventListener("input", choose);
-  // A finger that scrolls the page over the slider chooses nothing.
-  let before;
-  range.addEventListener("pointerdown", () => { before = range.value; });
-  range.addEventListener("pointercancel", () => {
-    range.value = before;
-    choose();
-  });
+  range.addEventListener("pointerdown", hold);
+  for (const kind of ["pointerup", "change"]) range.addEventListener(kind, () => settle(range.value));
+  range.addEventListener("pointercancel", () => settle(before));
   rail.before(range);
   const first = names.indexOf(asked(PARAMETER));
-  show(first < 0 ? stops.findIndex((stop) => stop.matches(".am-now")) : first);
+  range.value = first < 0 ? stops.findIndex((stop) => stop.matches(".am-now")) : first;
+  show(Number(range.value));
+  follow();
 }

@@ -110,13 +110,6 @@ def road(results):
     sdpa = only(small.rows, N=N, implementation=SDPA)
     of_sdpa = [measured_ratio(TIME(row) / TIME(sdpa)) for row in rows]
     full = Comparison(pick(large.rows, dtype="bfloat16"), LAST, by=CELL)
-    fast = result_of(results, *FAST, small.folder)
-    hot = result_of(results, "scoreboard", "regimes", small.folder)
-    fast_hot = result_of(results, "hopper_attention", "sustained", small.folder)
-    of_flash = [
-        *within(hot.rows, SUSTAINED).best().words,
-        *Comparison(pick(fast_hot.rows, M=16_384), "kernel_fast.py", by=CELL).best().words,
-    ]
     one = full.row(LAST, full.cases[0])
     times = [MS.text(row).replace(" ", "\u00a0") for row in (rows[0], rows[-1], sdpa)]
     stops = columns(
@@ -132,18 +125,12 @@ def road(results):
             rows,
             [sdpa, only(small.rows, N=N, implementation="torch:eager")],
             of_sdpa,
-            {
-                "hopper ÷ SDPA on cuDNN": full[CUDNN],
-                "hopper ÷ FlashAttention": full.best(),
-                "version 2 ÷ FlashAttention": Comparison(
-                    fast.rows, "kernel_fast.py", by=CELL
-                ).best(),
-            },
+            {"hopper ÷ SDPA on cuDNN": full[CUDNN], "hopper ÷ FlashAttention": full.best()},
             _with_the_gpu_full([*full[CUDNN].words], [*full.best().words]),
             f"The {rows[0]['heads']} heads above leave part of it idle; "
             f"{count(one['batch'] * one['N'])} tokens fill it. Right of the line ours is faster; a "
-            "hollow dot is too close to call. FlashAttention is the faster of 3 and 4; in a row "
-            "for seconds, neither version leads it.",
+            "hollow dot is too close to call. FlashAttention is version 3 or 4, whichever is "
+            "faster.",
             table(stops),
         ),
         claims={
@@ -151,9 +138,8 @@ def road(results):
                 row["implementation"] for before, row in pairwise(rows) if TIME(row) > TIME(before)
             ]
             == ["tiled_attention"],
-            "snippets/scoreboard/figures.py: neither version leads it": "ahead" not in of_flash,
         },
-        sources=(small, large, fast, hot, fast_hot),
+        sources=(small, large),
     )
 
 
@@ -420,7 +406,6 @@ def _board(results):
 # The front page.
 
 KERNELS, LARGE = ("scoreboard", "kernels"), ("hopper_attention", "forward")
-FAST = "hopper_attention", "in_turn"
 
 
 def training(results):

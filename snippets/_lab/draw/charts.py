@@ -364,7 +364,8 @@ def bars(
         every = [*found[counted], *(rule.value for rule in rules)]
         scale, axis = _axis(counted, every, logged, not dotted, None, ends)
         if texts:
-            axis = replace(axis, written=[(v / scale.per, len(scale.text(v))) for v in every])
+            said = scale.number if dotted else scale.text
+            axis = replace(axis, written=[(v / scale.per, len(said(v))) for v in every])
         sorts = dict.fromkeys((mark.device, mark.group) for mark in marks)
         made.append(
             Panel(

@@ -5,6 +5,7 @@ import { asked, rememberLater } from "../site/address.js";
 import { make, partsOf } from "../site/dom.js";
 
 const PARAMETER = "kernel";
+const SCALES = ["--am-length", "--am-part"]; // where the time is on powers of ten, and on a bar from zero
 const SWEEP_MS = 1100; // in which a program goes through its keys, to the tile that is drawn
 const reduced = matchMedia("(prefers-reduced-motion: reduce)");
 
@@ -18,6 +19,7 @@ export function start(box) {
   ]);
   const parts = [...box.querySelectorAll("[data-stop], [data-kernel]")];
   const range = make("input", { type: "range", min: 0, max: stops.length - 1, step: 1, ariaLabel: "Kernel" });
+  const lengths = stops.map(({ style }) => Object.fromEntries(SCALES.map((name) => [name, style.getPropertyValue(name)])));
   const later = rememberLater(box);
   let shown;
   let before;
@@ -26,7 +28,6 @@ export function start(box) {
     const { post, said, gain: factor, share: fraction } = stops[at].dataset;
     shown = at;
     range.setAttribute("aria-valuetext", `${post}, ${said}, ${factor}`);
-    box.style.cssText = stops[at].style.cssText; // its color, and how long its bars are
     stops.forEach((stop, i) => stop.classList.toggle("am-now", i === at));
     for (const part of parts) {
       part.classList.toggle("am-now", (part.dataset.kernel ?? names[part.dataset.stop]) === post);
@@ -51,13 +52,21 @@ export function start(box) {
     );
   }
 
-  const follow = () => rail.style.setProperty("--am-at", range.value / range.max);
+  /* The ring, and on both scales what is shown there: between two stops in the same proportion. */
+  function follow() {
+    rail.style.setProperty("--am-at", range.value / range.max);
+    const [low, high] = [Math.floor(range.value), Math.ceil(range.value)];
+    for (const name of SCALES) {
+      const [from, to] = [low, high].map((at) => Number.parseFloat(lengths[at][name]));
+      box.style.setProperty(name, `${from + (to - from) * (range.value - low)}%`);
+    }
+  }
 
   function choose() {
     const at = Math.round(range.value);
     rail.classList.add("am-dragged");
-    follow();
     if (at !== shown) show(at);
+    follow();
     later({ [PARAMETER]: names[at] });
   }
 
@@ -66,13 +75,13 @@ export function start(box) {
   function hold() {
     before = range.value;
     range.step = "any";
-    rail.classList.add("am-held");
+    box.classList.add("am-held");
   }
   function settle(value) {
     if (range.step === "1") return;
     range.step = 1;
     range.value = Math.round(value);
-    rail.classList.remove("am-held");
+    box.classList.remove("am-held");
     if (Number(range.value) === shown) follow();
     else choose();
   }

@@ -74,9 +74,12 @@ def write(config: MkDocsConfig) -> None:
     """Write what is no page: Markdown and llms.txt; with an address, the feed and the pictures."""
     site, address = Path(config.site_dir), config.site_url or ""
     pages = [page for page in _nav if is_text(page)]
+    others = "|".join(p.file.src_uri.removesuffix(".md") for p in _nav if not is_text(p))
+    to_others = re.compile(rf"(\]\((?:\.\./)*(?:{others}))\.md")  # which are there as pages alone
     for page in pages:
         source = str(page.file.src_uri)
-        text, numbers = _markdown[source], source.removesuffix(".md") + "/numbers.md"
+        text = to_others.sub(r"\1/", _markdown[source])
+        numbers = source.removesuffix(".md") + "/numbers.md"
         if numbers in _markdown:
             text += f"\n[The data of the figures]({page.file.name}/numbers.md)\n"
             _write(site / numbers, _markdown[numbers].encode())

@@ -8,14 +8,13 @@ const WHEN = { q: [0.1, 0.7], k: [0.2, 0.55], v: [0.05, 0.4], out: [0.5, 0.95] }
 export function memories(draw, { at, colors, small, script, before, now, u, bytes }) {
   const { edge, my, strip, wide } = at;
   const inner = wide - 2 * edge;
-  const places = { hbm: [edge, inner * 0.27], shared: [edge + inner * 0.38, inner * 0.24], registers: [edge + inner * 0.73, inner * 0.27] };
+  const places = { hbm: [edge, inner * 0.27], shared: [edge + inner * 0.36, inner * 0.28], registers: [edge + inner * 0.73, inner * 0.27] };
   const through = script.through === "shared memory";
   const box = (name, title, quiet) => {
     const [x, across] = places[name];
     draw.box(x, my, across, strip, { fill: colors[name], alpha: quiet ? 0.04 : 0.13, round: 0.3 });
     draw.box(x, my, across, strip, { line: colors[name], alpha: quiet ? 0.45 : 1, round: 0.3, width: 1.2, dash: quiet && [3, 3] });
-    const px = draw.fits(title, across - 0.4, small) ? small : small - 1.5;
-    draw.words(x + across / 2, my + TITLE, title, { color: quiet ? colors.muted : colors.ink, px, weight: 600 });
+    draw.words(x + across / 2, my + TITLE, title, { color: quiet ? colors.muted : colors.ink, px: small, weight: 600 });
   };
   box("hbm", "HBM");
   box("shared", "shared memory", !through);

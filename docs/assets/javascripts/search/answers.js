@@ -114,7 +114,7 @@ function line(text, terms) {
   const words = text.split(/\s+/);
   const right = words.map((word) => wordsOf(word).some((part) => terms.has(part)));
   const inReach = (at) => new Set(words.slice(at, at + LINE).filter((_, n) => right[at + n]).flatMap(wordsOf)).size;
-  const starts = right.map((is, at) => (is ? Math.max(0, at - 4) : 0));
+  const starts = right.flatMap((is, at) => (is ? [Math.max(0, at - 4)] : []));
   const first = starts.reduce((best, at) => (inReach(at) > inReach(best) ? at : best), 0);
   const shown = words.slice(first, first + LINE).map((word, n) => (right[first + n] ? make("mark", {}, word) : word));
   return [first ? "… " : "", ...shown.flatMap((word) => [word, " "]), first + LINE < words.length ? "…" : ""];

@@ -19,7 +19,7 @@ export function start(box) {
   ]);
   const parts = [...box.querySelectorAll("[data-stop], [data-kernel]")];
   const range = make("input", { type: "range", min: 0, max: stops.length - 1, step: 1, ariaLabel: "Kernel" });
-  const lengths = stops.map(({ style }) => Object.fromEntries(SCALES.map((name) => [name, style.getPropertyValue(name)])));
+  const lengths = SCALES.map((name) => stops.map(({ style }) => Number.parseFloat(style.getPropertyValue(name))));
   const later = rememberLater(box);
   let shown;
   let before;
@@ -56,9 +56,8 @@ export function start(box) {
   function follow() {
     rail.style.setProperty("--am-at", range.value / range.max);
     const [low, high] = [Math.floor(range.value), Math.ceil(range.value)];
-    for (const name of SCALES) {
-      const [from, to] = [low, high].map((at) => Number.parseFloat(lengths[at][name]));
-      box.style.setProperty(name, `${from + (to - from) * (range.value - low)}%`);
+    for (const [i, { [low]: from, [high]: to }] of lengths.entries()) {
+      box.style.setProperty(SCALES[i], `${from + (to - from) * (range.value - low)}%`);
     }
   }
 

@@ -1,10 +1,18 @@
 """Made-up measurements that reading believes: for tests of what is done with them."""
 
+import contextlib
 import functools
 import json
 import operator
+import sys
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
+import pytest
+
+import snippets
+from snippets._lab import rooms
 from snippets._lab.results import staleness
 from snippets._lab.results.physics import percentiles
 from snippets._lab.results.result import Result, folder_name
@@ -57,6 +65,29 @@ def result(post: str, name: str, rows: list[dict[str, Any]], **fields: Any) -> R
         }
         | fields
     )
+
+
+@contextlib.contextmanager
+def room(
+    root: Path, monkeypatch: pytest.MonkeyPatch, name: str = "fake_attention", **files: str
+) -> Iterator[Path]:
+    """The folder of a room of these files, without ".py"; it is the only room there is."""
+    folder = root / "snippets" / name
+    folder.mkdir(parents=True)
+    for file, text in ({"__init__": ""} | files).items():
+        (folder / f"{file}.py").write_text(text)
+    monkeypatch.setattr(rooms, "SNIPPETS", root / "snippets")
+    monkeypatch.setattr(snippets, "__path__", [*snippets.__path__, str(root / "snippets")])
+    yield folder
+    for module in [m for m in sys.modules if m.startswith(f"snippets.{name}")]:
+        del sys.modules[module]
+
+
+def edit(path: Path, old: str, new: str) -> None:
+    """Replace a text that the file has once."""
+    text = path.read_text("utf-8")
+    assert text.count(old) == 1, f"{old!r} is not in {path.name} exactly once"
+    path.write_text(text.replace(old, new), encoding="utf-8")
 
 
 # Every edit of every field of a JSON value: by a number, a word or nothing.

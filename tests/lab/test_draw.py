@@ -15,8 +15,8 @@ from snippets._lab.draw.charts import Reference, Series, View
 from snippets._lab.draw.comparison import Comparison
 from snippets._lab.draw.limits import limit
 from snippets._lab.draw.rows import RATE, TIME, Quantity, derived, field, gains, only, pick, values
-from snippets._lab.results.result import folder_name
-from snippets._lab.results.store import DataError, Result
+from snippets._lab.results.store import DataError
+from tests import made_up
 from tests.floors import perhaps, some
 
 # Units.
@@ -278,22 +278,13 @@ def test_no_library_has_the_color_of_a_tensor():
 
 
 def result(label="GPU A", factor=1.0, rows=ROWS):
-    return Result(
-        post="tiled_attention",
-        result="forward",
-        place="gpu",
-        folder=folder_name(label),
+    ceilings = {way: {"per_s_p50": 4e12} for way in ("read", "write", "copy")}
+    return made_up.result(
+        "tiled_attention",
+        "forward",
+        [{**r, **({"ms_p50": r["ms_p50"] * factor} if "ms_p50" in r else {})} for r in rows],
         device={"name": label, "l2_bytes": 50_000_000},
-        versions={},
-        commit="abc",
-        measured_at="2026-11-22T10:00:00Z",
-        seed=0,
-        source_hash="0" * 16,
-        rows=[{**r, **({"ms_p50": r["ms_p50"] * factor} if "ms_p50" in r else {})} for r in rows],
-        ceilings={
-            **{way: {"per_s_p50": 4e12} for way in ("read", "write", "copy")},
-            "matmul_bfloat16": {"per_s_p50": 7e14},
-        },
+        ceilings=ceilings | {"matmul_bfloat16": {"per_s_p50": 7e14}},
     )
 
 

@@ -15,8 +15,7 @@ from pathlib import Path
 import markdown
 import pytest
 
-import snippets
-from snippets._lab import cli, rooms
+from snippets._lab import cli
 from snippets._lab.draw.draw_all import draw_all
 from snippets._lab.draw.figure import Figure
 from snippets._lab.draw.fragment import fragment
@@ -60,21 +59,10 @@ def _helper(results):
 @pytest.fixture
 def room(tmp_path, monkeypatch):
     """The stand-in room; its folder."""
-    folder = tmp_path / "snippets" / "fake_attention"
-    folder.mkdir(parents=True)
-    for name, text in (
-        ("__init__.py", ""),
-        ("kernel.py", KERNEL),
-        ("bench.py", BENCH),
-        ("figures.py", FIGURES),
-    ):
-        (folder / name).write_text(text)
     (tmp_path / "mkdocs.yml").write_text("")  # lists no post that waits
-    monkeypatch.setattr(rooms, "SNIPPETS", tmp_path / "snippets")
-    monkeypatch.setattr(snippets, "__path__", [*snippets.__path__, str(tmp_path / "snippets")])
-    yield folder
-    for name in [m for m in sys.modules if m.startswith("snippets.fake_attention")]:
-        del sys.modules[name]
+    files = {"kernel": KERNEL, "bench": BENCH, "figures": FIGURES}
+    with made_up.room(tmp_path, monkeypatch, **files) as folder:
+        yield folder
 
 
 @pytest.fixture
@@ -112,12 +100,6 @@ def forward_md(out):
 
 def data_md(out):
     return (out / "fake_attention" / "forward_data.md").read_text("utf-8")
-
-
-def edit(path, old, new):
-    text = path.read_text("utf-8")
-    assert text.count(old) >= 1, f"{old!r} is not in {path.name}"
-    path.write_text(text.replace(old, new), encoding="utf-8")
 
 
 def test_drawing_twice_gives_the_same_bytes(data, out, tmp_path):
@@ -190,7 +172,7 @@ def test_check_names_a_fault_of_the_data_and_then_all_of_the_figures(data, out, 
         return capsys.readouterr().out.replace("\n", "")
 
     file = data / "nvidia_h200" / "fake_attention" / "report.json"
-    edit(file, '"seed": 0', '"seed": 1')
+    made_up.edit(file, '"seed": 0', '"seed": 1')
     assert "was changed after it was measured" in said()
     file.unlink()
     store.write(measured("forward", post="gone_attention"), data)
@@ -379,7 +361,7 @@ def test_a_figure_depends_on_data_and_drawing_only(data, out, room):
     draw_all(data, out)
     assert not staleness.is_stale(measured("forward"))
     before = measured("forward")
-    edit(room / "bench.py", '{"N": 16}', '{"N": 32}')
+    made_up.edit(room / "bench.py", '{"N": 16}', '{"N": 32}')
     assert staleness.is_stale(before)
     assert draw_all(data, out) == []
     mark = '<span class="am-stale" data-result="nvidia_h200/fake_attention/forward"></span>'

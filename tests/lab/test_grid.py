@@ -3,13 +3,11 @@
 Without a GPU a handful of cells run; the grid itself is `make bench-cpu`. On a GPU all of them run.
 """
 
-import sys
 from types import SimpleNamespace
 
 import pytest
 import torch
 
-import snippets
 from snippets._lab import rooms
 from snippets._lab.judge import grid
 from snippets._lab.judge.grid import LAYOUTS, MASKS, SHAPES, cases, cell, launcher, pairwise
@@ -17,6 +15,7 @@ from snippets._lab.judge.oracle import eager_attention
 from snippets._lab.results import store
 from snippets._site import unmeasured
 from snippets.coverage import bench, figures
+from tests import made_up
 from tests.floors import some
 
 ON_GPU = torch.cuda.is_available()
@@ -164,15 +163,8 @@ def _tiles(q):
 
 @pytest.fixture
 def later(tmp_path, monkeypatch):
-    folder = tmp_path / "snippets" / "later_attention"
-    folder.mkdir(parents=True)
-    (folder / "__init__.py").write_text("")
-    (folder / "kernel.py").write_text(KERNEL)
-    monkeypatch.setattr(rooms, "SNIPPETS", tmp_path / "snippets")
-    monkeypatch.setattr(snippets, "__path__", [*snippets.__path__, str(tmp_path / "snippets")])
-    yield rooms.load("later_attention", "kernel")
-    for name in [m for m in sys.modules if m.startswith("snippets.later_attention")]:
-        del sys.modules[name]
+    with made_up.room(tmp_path, monkeypatch, "later_attention", kernel=KERNEL):
+        yield rooms.load("later_attention", "kernel")
 
 
 def test_a_room_joins_without_code(later):

@@ -4,16 +4,15 @@ A room of a few lines in plain PyTorch stands in for the real ones, which `make 
 """
 
 import re
-import sys
 import time
 
 import pytest
 import torch
 
-import snippets
 from snippets._lab import rooms
 from snippets._lab.judge import mutants
 from snippets._lab.judge.mutants import CONTROL, Mutant, MutantError, judge, mutate, rows, variant
+from tests import made_up
 
 KERNEL = '''
 """Attention in two lines."""
@@ -52,20 +51,13 @@ ZEROS = Mutant("zeros", "@ v\n", "@ v * 0\n", "All zeros.")
 @pytest.fixture
 def room(tmp_path, monkeypatch):
     """A room with tests and two wrong kernels; returns its folder."""
-    folder = tmp_path / "snippets" / "fake_attention"
-    folder.mkdir(parents=True)
     (tmp_path / "tests" / "posts").mkdir(parents=True)
     (tmp_path / "tests" / "posts" / "test_fake_attention.py").write_text(TESTS)
-    (folder / "__init__.py").write_text("")
-    (folder / "kernel.py").write_text(KERNEL)
-    (folder / "exercise.py").write_text("from .kernel import fake_attention\n")
-    write_mutants(folder, NO_SCALE, ZEROS)
-    monkeypatch.setattr(rooms, "SNIPPETS", tmp_path / "snippets")
     monkeypatch.setattr(mutants, "ROOT", tmp_path)
-    monkeypatch.setattr(snippets, "__path__", [*snippets.__path__, str(tmp_path / "snippets")])
-    yield folder
-    for name in [m for m in sys.modules if m.startswith("snippets.fake_attention")]:
-        del sys.modules[name]
+    files = {"kernel": KERNEL, "exercise": "from .kernel import fake_attention\n"}
+    with made_up.room(tmp_path, monkeypatch, **files) as folder:
+        write_mutants(folder, NO_SCALE, ZEROS)
+        yield folder
 
 
 def write_mutants(folder, *mutants):

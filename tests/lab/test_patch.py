@@ -144,22 +144,13 @@ def pieces(room):
         yield from ((usual, f"{name}, change {i}", *change) for i, change in enumerate(changes))
 
 
-def flash():
-    bench = rooms.load("flash_attention", "bench")
-    return {name: rung.changes for name, rung in bench.RUNGS.items()}
+def rungs(room):
+    return {name: rung.changes for name, rung in rooms.load(room, "bench").RUNGS.items()}
 
 
 def hopper():
-    rungs = rooms.load("hopper_attention", "bench").RUNGS
     mistakes = rooms.load("hopper_attention", "protocol").MISTAKES
-    return {name: rung.changes for name, rung in rungs.items()} | {
-        mistake.name: mistake.changes for mistake in mistakes
-    }
-
-
-def backward():
-    rungs = rooms.load("hopper_backward", "bench").RUNGS
-    return {name: rung.changes for name, rung in rungs.items()}
+    return rungs("hopper_attention") | {mistake.name: mistake.changes for mistake in mistakes}
 
 
 def tiled():
@@ -180,9 +171,9 @@ def coalescing():
 BENCHES = {
     "basic_attention": basic,
     "coalescing": coalescing,
-    "flash_attention": flash,
+    "flash_attention": lambda: rungs("flash_attention"),
     "hopper_attention": hopper,
-    "hopper_backward": backward,
+    "hopper_backward": lambda: rungs("hopper_backward"),
     "tiled_attention": tiled,
     "vectorized_attention": lambda: rooms.load("vectorized_attention", "bench").REMEDIES,
 }

@@ -12,7 +12,6 @@ pytest.importorskip("plotly")
 
 from snippets._lab.draw.pictures import Picture
 from snippets._lab.results import store
-from snippets._lab.rooms import DATA
 from snippets._warps import gluon
 from snippets.flash_attention import drawings as flash
 from snippets.hopper_attention import drawings as hopper
@@ -29,10 +28,7 @@ def results():
         "tiled_attention": ("scene",),
         "flash_attention": ("kernels", "forward"),
     }
-    files = [
-        f for post, of in names.items() for name in of for f in DATA.glob(f"*/{post}/{name}.json")
-    ]
-    return [store.read(file) for file in files]
+    return [r for r in store.scan() if r.result in names.get(r.post, ())]
 
 
 def where(bases, index):

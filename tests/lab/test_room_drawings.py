@@ -18,7 +18,6 @@ from snippets._lab.draw.figure import Figure
 from snippets._lab.draw.pictures import Picture, picture_fragment
 from snippets._lab.results import store
 from snippets._lab.results.store import DataError
-from snippets._lab.rooms import DATA
 from snippets.attention_memory import drawings as memory
 from snippets.attention_memory.module import attention_memory
 from snippets.attention_weights import drawings as weights
@@ -37,13 +36,7 @@ USED = {
 
 @pytest.fixture(scope="module")
 def results():
-    files = [
-        file
-        for post, names in USED.items()
-        for name in names
-        for file in sorted(DATA.glob(f"*/{post}/{name}.json"))
-    ]
-    return [store.read(file) for file in files]
+    return [r for r in store.scan() if r.result in USED.get(r.post, ())]
 
 
 def test_the_four_steps_are_those_of_attention():

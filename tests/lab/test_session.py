@@ -9,14 +9,12 @@ import io
 import os
 import random
 import statistics
-import sys
 import types
 from dataclasses import replace
 
 import pytest
 import torch
 
-import snippets
 from snippets._lab import cli, rooms
 from snippets._lab.child import Child
 from snippets._lab.measure import ceilings, competitors, machine, session
@@ -81,19 +79,11 @@ def timed(lab):
 @pytest.fixture
 def room(tmp_path, monkeypatch):
     """The stand-in room; its folder."""
-    folder = tmp_path / "snippets" / "fake_attention"
-    folder.mkdir(parents=True)
-    (folder / "__init__.py").write_text("")
-    (folder / "kernel.py").write_text(KERNEL + REPORT)
-    (folder / "bench.py").write_text(BENCH)
-    monkeypatch.setattr(rooms, "SNIPPETS", tmp_path / "snippets")
-    monkeypatch.setattr(snippets, "__path__", [*snippets.__path__, str(tmp_path / "snippets")])
     monkeypatch.setattr(cli.console, "width", 400)
     monkeypatch.setenv("TRITON_INTERPRET", "1")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    yield folder
-    for name in [m for m in sys.modules if m.startswith("snippets.fake_attention")]:
-        del sys.modules[name]
+    with made_up.room(tmp_path, monkeypatch, kernel=KERNEL + REPORT, bench=BENCH) as folder:
+        yield folder
 
 
 COMMIT = "0123456789" * 4
@@ -167,8 +157,7 @@ def test_a_rerun_measures_only_what_is_missing_stale_or_damaged(lab, room, data)
 
     (folder / "first.json").unlink()
     (folder / "report.json").write_text('{"schema": 1, "rows": [')
-    text = (room / "bench.py").read_text()
-    (room / "bench.py").write_text(text.replace('"loads": 3', '"loads": 1 + 2'))
+    made_up.edit(room / "bench.py", '"loads": 3', '"loads": 1 + 2')
     code, out = lab("bench-cpu")
     assert (code, out.count("up to date")) == (0, 1)
     assert in_room().calls == ["check on cpu", "first", "third"]
@@ -387,8 +376,7 @@ def three(gpu, room, monkeypatch):
             print(os.getpid(), *calls, file=file)
         return {name: Times([gpu["ms"] * (i + 1) for i in range(5)]) for name in calls}
 
-    text = (room / "bench.py").read_text()
-    (room / "bench.py").write_text(text.replace('"torch:sdpa"]', '"torch:sdpa", "torch:math"]'))
+    made_up.edit(room / "bench.py", '"torch:sdpa"]', '"torch:sdpa", "torch:math"]')
 
     def in_a_fork(channel, arguments):
         torch.set_num_threads(1)  # a fork has none of its owner's threads
@@ -510,8 +498,7 @@ def test_a_kernel_that_only_a_gpu_runs_reports_from_there(lab, room, monkeypatch
 
 
 def test_a_report_that_fails_is_not_stored(lab, room, data):
-    text = (room / "kernel.py").read_text()
-    (room / "kernel.py").write_text(text.replace('print("OK")', "raise SystemExit('WRONG')"))
+    made_up.edit(room / "kernel.py", 'print("OK")', "raise SystemExit('WRONG')")
     code, out = lab("bench-cpu", "--result", "report")
     assert code == 1
     assert "kernel.py alone failed" in out
@@ -539,10 +526,8 @@ def test_stale_results_are_listed(lab, room, data, capsys):
     lab("bench-cpu")
     assert cli.main(["stale", "--data", str(data)]) == 0
     assert "0 stale results of 4" in capsys.readouterr().out
-    text = (room / "bench.py").read_text()
-    (room / "bench.py").write_text(text.replace('"loads": 1}', '"loads": 2}'))
-    kernel = (room / "kernel.py").read_text()
-    (room / "kernel.py").write_text(kernel.replace('print("OK")', 'print("fine")'))
+    made_up.edit(room / "bench.py", '"loads": 1}', '"loads": 2}')
+    made_up.edit(room / "kernel.py", 'print("OK")', 'print("fine")')
     store.write(made_up.result("fake_attention", "timed", [made_up.timed()]), data)
     assert cli.main(["stale", "--data", str(data)]) == 0
     first, one, second, two, third, three, count = capsys.readouterr().out.splitlines()
@@ -553,8 +538,7 @@ def test_stale_results_are_listed(lab, room, data, capsys):
     assert third == "changed: measured before definitions were recorded"
     assert three.endswith("  make bench POST=fake_attention RESULT=timed")
     assert count == "3 stale results of 5"
-    text = (room / "bench.py").read_text()
-    (room / "bench.py").write_text(text.replace("def second", "def fourth"))
+    made_up.edit(room / "bench.py", "def second", "def fourth")
     assert cli.main(["stale", "--data", str(data)]) == 0
     out = capsys.readouterr().out
     assert "changed: fake_attention/bench.py: second is gone" in out

@@ -4,12 +4,12 @@ import ast
 
 import pytest
 
-from snippets._lab import rooms
 from snippets._lab.results.source_hash import (
     Writer,
     public_functions,
 )
 from snippets._lab.results.staleness import Walk, source_hash
+from tests import made_up
 
 SOURCE = '''
 """A kernel's file."""
@@ -118,10 +118,6 @@ DIFFERENT = {
 @pytest.fixture
 def code(tmp_path, monkeypatch):
     """What definitions of a made-up room's kernel depend on."""
-    folder = tmp_path / "snippets" / "some_attention"
-    folder.mkdir(parents=True)
-    (folder / "__init__.py").write_text("")
-    monkeypatch.setattr(rooms, "SNIPPETS", tmp_path / "snippets")
 
     def follow(source, *names):
         (folder / "kernel.py").write_text(source, encoding="utf-8")
@@ -129,7 +125,8 @@ def code(tmp_path, monkeypatch):
         walk.follow(folder / "kernel.py", names or ["attention"])
         return walk.code
 
-    return follow
+    with made_up.room(tmp_path, monkeypatch, "some_attention") as folder:
+        yield follow
 
 
 def changed(old, new):

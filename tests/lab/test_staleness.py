@@ -10,6 +10,7 @@ import pytest
 from snippets._lab import rooms
 from snippets._lab.results.staleness import changed, code_of, source_hash
 from tests import made_up
+from tests.made_up import edit
 
 ROOT = Path(__file__).resolve().parents[2]
 HOUSE = {
@@ -199,13 +200,12 @@ def measured(post, name, place):
     )
 
 
-def edit(path, old, new):
-    text = path.read_text()
-    assert text.count(old) == 1, f"{old!r} is not in {path.name} exactly once"
-    path.write_text(text.replace(old, new))
-
-
-KERNEL, BENCH = "snippets/first_attention/kernel.py", "snippets/first_attention/bench.py"
+KERNEL, BENCH, PARTS, EXERCISE, OWN_MUTANTS = (
+    f"snippets/first_attention/{name}.py"
+    for name in ("kernel", "bench", "parts", "exercise", "mutants")
+)
+OWN_TESTS, TESTS_OF_ALL = "tests/posts/test_first_attention.py", "tests/posts/test_launchers.py"
+MUTANTS = {"first_attention/mutants/interpreter"}
 EDITS = {
     "kernel": (KERNEL, "return x\n", "return -x\n", FIRST),
     "table": (KERNEL, "(64, 32)", "(64, 64)", FIRST),
@@ -214,28 +214,24 @@ EDITS = {
         KERNEL,
         "of_no_use_here(q):\n    return q",
         "of_no_use_here(q):\n    return -q",
-        {"first_attention/mutants/interpreter"},  # a mutant may be in any line
+        MUTANTS,  # a mutant may be in any line
     ),
     "main": (KERNEL, "1, 2, 3", "3, 2, 1", {"first_attention/report/interpreter"}),
     "exercise": (
-        "snippets/first_attention/exercise.py",
+        EXERCISE,
         "return q",
         "return -q",
-        {
-            "first_attention/pairs/gpu",
-            "first_attention/mutants/interpreter",
-            "second_attention/forward/gpu",
-        },
+        MUTANTS | {"first_attention/pairs/gpu", "second_attention/forward/gpu"},
     ),
     "competitor": (BENCH, '"torch:sdpa"', '"torch:cudnn"', {"first_attention/forward/gpu"}),
     "what an imported function calls": (
-        "snippets/first_attention/parts.py",
+        PARTS,
         "x + 1",
         "x + 2",
         {"first_attention/picture/interpreter", "first_attention/whole/interpreter"},
     ),
     "a module that is handed on": (
-        "snippets/first_attention/parts.py",
+        PARTS,
         "def not_shown(x):\n    return x",
         "def not_shown(x):\n    return -x",
         {"first_attention/whole/interpreter"},
@@ -252,39 +248,19 @@ EDITS = {
         "language.of(-q)",
         {"board/ladder/gpu", "cover/grid/gpu"},
     ),
-    "what a mutant is said to do": (
-        "snippets/first_attention/mutants.py",
-        "Why.",
-        "How.",
-        {"first_attention/mutants/interpreter"},
-    ),
-    "a test that judges": (
-        "tests/posts/test_first_attention.py",
-        "[1, 64]",
-        "[1, 65]",
-        {"first_attention/mutants/interpreter"},
-    ),
-    "what pytest hands to a test": (
-        "tests/posts/test_first_attention.py",
-        "return 7",
-        "return 8",
-        {"first_attention/mutants/interpreter"},
-    ),
-    "a test of words": (
-        "tests/posts/test_first_attention.py",
-        "assert True",
-        "assert 1",
-        set(),
-    ),
+    "what a mutant is said to do": (OWN_MUTANTS, "Why.", "How.", MUTANTS),
+    "a test that judges": (OWN_TESTS, "[1, 64]", "[1, 65]", MUTANTS),
+    "what pytest hands to a test": (OWN_TESTS, "return 7", "return 8", MUTANTS),
+    "a test of words": (OWN_TESTS, "assert True", "assert 1", set()),
     "a test of all": (
-        "tests/posts/test_launchers.py",
+        TESTS_OF_ALL,
         "check(LAUNCHERS[room])",
         "check(LAUNCHERS[room], 1)",
-        {"first_attention/mutants/interpreter", "second_attention/mutants/interpreter"},
+        MUTANTS | {"second_attention/mutants/interpreter"},
     ),
-    "a refusal that all are asked for": ("tests/posts/test_launchers.py", "q is", "k is", set()),
+    "a refusal that all are asked for": (TESTS_OF_ALL, "q is", "k is", set()),
     "a room's line in the tests of all": (
-        "tests/posts/test_launchers.py",
+        TESTS_OF_ALL,
         "M=4",
         "M=5",
         set(),  # a table that a new room adds a line to

@@ -4,9 +4,6 @@ import itertools
 import json
 import math
 import re
-import shutil
-import subprocess
-import sys
 import time
 
 import numpy as np
@@ -183,18 +180,6 @@ def test_not_even_one_token_fits():
     assert largest_length(10, 1, 1, 1, torch.float16) == 1
     assert largest_length(11, 1, 1, 1, torch.float16, implementation="fused") == 0
     assert largest_length(12, 1, 1, 1, torch.float16, implementation="fused") == 1
-
-
-def test_the_file_runs_alone(tmp_path):
-    shutil.copy(module.__file__, tmp_path / "module.py")
-    done = subprocess.run(
-        [sys.executable, "module.py"], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    assert "scores       68.72 GB" in done.stdout
-    assert "training: eager  282.39 GB, counted  282.39 GB" in done.stdout
-    assert "seen from outside  213.67 GB" in done.stdout
-    assert "\nOK\n" in done.stdout
 
 
 # What a GPU will run, as far as a CPU can run it.

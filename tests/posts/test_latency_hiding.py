@@ -20,7 +20,7 @@ from snippets.latency_hiding.kernel import (
     latency_hiding,
     work_on_tiles,
 )
-from tests.refusals import assert_refused
+from tests.refusals import assert_refused, each_refusal
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 ON_GPU = DEVICE == "cuda"
@@ -102,76 +102,46 @@ def test_holds_and_waits_or_works(work):
 LINKS, STARTS = cycle(4 * 4 * LINE, device=DEVICE), torch.zeros(2, dtype=torch.int32, device=DEVICE)
 TILES = torch.ones(3, 64, device=DEVICE)
 REFUSED = {  # a call; or what is given to latency_hiding instead of something right
-    "links a list": ({"links": [0]}, TypeError("links is <class 'list'>")),
-    "links of int64": (
-        {"links": LINKS.long()},
-        TypeError("links is torch.int64; allowed: torch.int32"),
-    ),
-    "links outside": (
-        {"links": LINKS + len(LINKS)},
-        ValueError("links points outside links; allowed: 0 to 127"),
-    ),
-    "a negative start": ({"starts": STARTS - 1}, ValueError("starts points outside links")),
-    "no walker": (
-        {"starts": STARTS[:0]},
-        ValueError("starts has shape (0,); allowed: rank 1, no 0"),
-    ),
-    "links apart": (
-        {"links": LINKS[::2]},
-        ValueError("links has strides (2,); allowed: links.contiguous()"),
-    ),
-    "elsewhere": (
-        {"links": LINKS.to("meta")},
-        ValueError("links is on meta; allowed: a GPU, or a CPU"),
-    ),
-    "less than 0 steps": ({"steps": -1}, ValueError("steps is -1; allowed: 0 to 2147483647")),
-    "steps a float": ({"steps": 1.0}, TypeError("steps is 1.0; allowed: an int")),
-    "block 3": ({"block": 3}, ValueError("block is 3; allowed: 1 to 1048576, powers of two")),
-    "64 warps": ({"num_warps": 64}, ValueError("num_warps is 64; allowed: 1 to 32")),
-    "copy of a matrix": (
-        lambda: copy_in_flight(TILES, programs=1),
-        ValueError("x has shape (3, 64); allowed: rank 1"),
-    ),
-    "no program": (
-        lambda: copy_in_flight(TILES[0], programs=0),
-        ValueError("programs is 0; allowed: 1 to 2147483647"),
-    ),
-    "loads beyond a tile": (
-        lambda: copy_in_flight(TILES[0], programs=1, loads=4_096, num_warps=4),
-        ValueError("loads is 4096; allowed: at most 2048"),
-    ),
-    "gradient": (
-        lambda: work_on_tiles(TILES.clone().requires_grad_(), steps=1),
-        ValueError("x requires grad"),
-    ),
-    "tiles of 63": (
-        lambda: work_on_tiles(TILES[:, :63].contiguous(), steps=1),
-        ValueError("the width of x is 63; allowed: 1 to 1048576, powers"),
-    ),
-    "half precision": (
-        lambda: work_on_tiles(TILES.half(), steps=1),
-        TypeError("x is torch.float16"),
-    ),
-    "more work than is held": (
-        lambda: hold_and_wait(LINKS, STARTS, TILES[0], steps=1, work=128),
-        ValueError("work is 128; allowed: at most 64"),
-    ),
-    "half a line": (
-        lambda: cycle(64, device=DEVICE),
-        ValueError("allowed: a positive multiple of 128"),
-    ),
+    TypeError: {
+        "links is <class 'list'>": {"links": [0]},
+        "links is torch.int64; allowed: torch.int32": {"links": LINKS.long()},
+        "steps is 1.0; allowed: an int": {"steps": 1.0},
+        "x is torch.float16": lambda: work_on_tiles(TILES.half(), steps=1),
+    },
+    ValueError: {
+        "links points outside links; allowed: 0 to 127": {"links": LINKS + len(LINKS)},
+        "starts points outside links": {"starts": STARTS - 1},
+        "starts has shape (0,); allowed: rank 1, no 0": {"starts": STARTS[:0]},
+        "links has strides (2,); allowed: links.contiguous()": {"links": LINKS[::2]},
+        "links is on meta; allowed: a GPU, or a CPU": {"links": LINKS.to("meta")},
+        "steps is -1; allowed: 0 to 2147483647": {"steps": -1},
+        "block is 3; allowed: 1 to 1048576, powers of two": {"block": 3},
+        "num_warps is 64; allowed: 1 to 32": {"num_warps": 64},
+        "x has shape (3, 64); allowed: rank 1": lambda: copy_in_flight(TILES, programs=1),
+        "programs is 0; allowed: 1 to 2147483647": lambda: copy_in_flight(TILES[0], programs=0),
+        "loads is 4096; allowed: at most 2048": (
+            lambda: copy_in_flight(TILES[0], programs=1, loads=4_096, num_warps=4)
+        ),
+        "x requires grad": lambda: work_on_tiles(TILES.clone().requires_grad_(), steps=1),
+        "the width of x is 63; allowed: 1 to 1048576, powers": (
+            lambda: work_on_tiles(TILES[:, :63].contiguous(), steps=1)
+        ),
+        "work is 128; allowed: at most 64": (
+            lambda: hold_and_wait(LINKS, STARTS, TILES[0], steps=1, work=128)
+        ),
+        "allowed: a positive multiple of 128": lambda: cycle(64, device=DEVICE),
+    },
 }
 
 
-@pytest.mark.parametrize("case", REFUSED)
-def test_refusals(case, monkeypatch):
-    call, error = REFUSED[case]
+@each_refusal(REFUSED)
+def test_refusals(error, change, monkeypatch):
     for name in ("_latency_hiding_kernel", "_copy_kernel", "_tiles_kernel", "_held_kernel"):
         monkeypatch.setattr(kernel, name, None)  # a launch would be a TypeError of another text
-    if isinstance(call, dict):
+    if isinstance(change, dict):
         usual = {"links": LINKS, "starts": STARTS, "steps": 1}
-        call = functools.partial(latency_hiding, **usual | call)
-    assert_refused(error, call)
+        change = functools.partial(latency_hiding, **usual | change)
+    assert_refused(error, change)
 
 
 @pytest.mark.skipif(ON_GPU, reason="needs a machine without a GPU")

@@ -38,7 +38,7 @@ from snippets._lab.judge.oracle import (
     eager_weights,
     make_qkv,
 )
-from snippets._lab.rooms import interpreted, load, room_file, rooms
+from snippets._lab.rooms import interpreted, load, room_file, rooms, source_file
 from snippets._warps.launch import played
 from tests.floors import some
 from tests.refusals import assert_refused
@@ -731,17 +731,27 @@ def test_cpu_without_the_interpreter_says_what_to_do(room, monkeypatch):
 # What a reader copies.
 
 
-@pytest.mark.parametrize("room", KERNELS)
+FILES = {room: room_file(room, "kernel.py") for room in KERNELS}
+FILES |= {room: source_file(room) for room in ("attention_memory", "multi_head_attention")}
+PRINTED = {room: [r"^q \(2, " if room in ROOMS else r"^\w+ \("] for room in KERNELS} | {
+    "attention_memory": [
+        r"^scores       68\.72 GB",
+        r"^training: eager  282\.39 GB, counted  282\.39 GB",
+        r"seen from outside  213\.67 GB",
+    ],
+    "multi_head_attention": [r"^x \(4, 100, 256\), 8 heads"],
+}
+
+
+@pytest.mark.parametrize("room", FILES)
 def test_the_file_runs_alone(room, tmp_path):
-    shutil.copy(room_file(room, "kernel.py"), tmp_path)
-    done = subprocess.run(
-        [sys.executable, "kernel.py"], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
+    command = [sys.executable, shutil.copy(FILES[room], tmp_path)]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     if interpreted(room) or HOPPER:
         assert done.returncode == 0, done.stderr
         assert "\nOK\n" in done.stdout
-        shape = r"^q \(2, " if room in ROOMS else r"^\w+ \("
-        assert re.search(shape, done.stdout, re.MULTILINE), "the shape of its input"
+        for words in PRINTED[room]:
+            assert re.search(words, done.stdout, re.MULTILINE), "the shape of its input, or sizes"
     else:
         assert done.returncode == 1, done.stderr
         assert "NOT CHECKED: this kernel needs an H100 or H200" in done.stdout

@@ -1,9 +1,5 @@
 """multi_head_attention against PyTorch in float64, with masks and gradients; what it refuses."""
 
-import shutil
-import subprocess
-import sys
-
 import pytest
 import torch
 from hypothesis import given
@@ -22,7 +18,7 @@ from snippets.multi_head_attention.module import (
     MultiHeadAttentionVectorized,
 )
 from tests.floors import some
-from tests.refusals import assert_refused
+from tests.refusals import assert_refused, each_refusal
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 ON_GPU = DEVICE == "cuda"
@@ -260,83 +256,64 @@ def test_projections_have_no_bias_and_the_last_one_has():
 
 
 REFUSED = {
-    "heads that cannot share": (
-        lambda: MultiHeadAttention(10, 3),
-        ValueError("embed_dim is 10, which 3 heads cannot"),
-    ),
-    "the same at once": (
-        lambda: MultiHeadAttentionVectorized(10, 4),
-        ValueError("or give head_dim"),
-    ),
-    "no head": (lambda: MultiHeadAttention(8, 0), ValueError("num_heads is 0; it must be at")),
-    "half a head": (
-        lambda: MultiHeadAttention(8, 0.5),
-        TypeError("num_heads has type float; it must be an"),
-    ),
-    "true heads": (lambda: MultiHeadAttention(8, True), TypeError("num_heads has type bool")),
-    "negative width": (lambda: AttentionHead(-8, 4), ValueError("embed_dim is -8")),
-    "no width": (lambda: MultiHeadAttention(8, 2, 0), ValueError("head_dim is 0")),
-    "no torch module": (
-        lambda: MultiHeadAttentionVectorized(8, 2, 3).as_torch(),
-        ValueError("num_heads * head_dim must be embed_dim, 2 * 3 is not 8"),
-    ),
+    ValueError: {
+        "embed_dim is 10, which 3 heads cannot": lambda: MultiHeadAttention(10, 3),
+        "or give head_dim": lambda: MultiHeadAttentionVectorized(10, 4),
+        "num_heads is 0; it must be at": lambda: MultiHeadAttention(8, 0),
+        "embed_dim is -8": lambda: AttentionHead(-8, 4),
+        "head_dim is 0": lambda: MultiHeadAttention(8, 2, 0),
+        "num_heads * head_dim must be embed_dim, 2 * 3 is not 8": (
+            lambda: MultiHeadAttentionVectorized(8, 2, 3).as_torch()
+        ),
+    },
+    TypeError: {
+        "num_heads has type float; it must be an": lambda: MultiHeadAttention(8, 0.5),
+        "num_heads has type bool": lambda: MultiHeadAttention(8, True),
+    },
 }
 
 
-@pytest.mark.parametrize("case", REFUSED)
-def test_refused_sizes(case):
-    build, error = REFUSED[case]
-    assert_refused(error, build)
+@each_refusal(REFUSED)
+def test_refused_sizes(error, change):
+    assert_refused(error, change)
 
 
 X = torch.ones(2, 5, 24, dtype=torch.float64)
-REFUSED_INPUTS = {
-    "not a tensor": (([1.0], None), TypeError("x has type list")),
-    "sparse": ((X.to_sparse(), None), TypeError("x is torch.sparse_coo; it must be dense")),
-    "sparse mask": (
-        (X, torch.ones(5, 5).bool().to_sparse()),
-        TypeError("mask is torch.sparse_coo; it must be dense"),
-    ),
-    "two dimensions": ((X[0], None), ValueError("x has shape (5, 24); [B, N, 24] is allowed")),
-    "other width": ((X[..., :23], None), ValueError("x has shape (2, 5, 23); [B, N, 24]")),
-    "no token": ((X[:, :0], None), ValueError("x has shape (2, 0, 24); no dimension may be 0")),
-    "other dtype": ((X.float(), None), TypeError("x is torch.float32 but the weights are torch.f")),
-    "other device": ((X.to("meta"), None), ValueError("x is on meta but the weights are on")),
-    "mask a list": ((X, [[1]]), TypeError("mask has type list; it must be a torch.Tensor or None")),
-    "float mask": ((X, torch.ones(5, 5)), TypeError("mask is torch.float32; bool and integers")),
-    "mask elsewhere": ((X, torch.ones(5, 5, device="meta").bool()), ValueError("mask is on meta")),
-    "mask of a batch": (
-        (X, torch.ones(2, 5).bool()),
-        ValueError(
-            "mask has shape (2, 5); allowed are (5, 5), (2, 5, 5) and, for padding, (2, 1, 5)"
+REFUSED_INPUTS = {  # x and a mask
+    TypeError: {
+        "x has type list": ([1.0], None),
+        "x is torch.sparse_coo; it must be dense": (X.to_sparse(), None),
+        "mask is torch.sparse_coo; it must be dense": (X, torch.ones(5, 5).bool().to_sparse()),
+        "x is torch.float32 but the weights are torch.f": (X.float(), None),
+        "mask has type list; it must be a torch.Tensor or None": (X, [[1]]),
+        "mask is torch.float32; bool and integers": (X, torch.ones(5, 5)),
+    },
+    ValueError: {
+        "x has shape (5, 24); [B, N, 24] is allowed": (X[0], None),
+        "x has shape (2, 5, 23); [B, N, 24]": (X[..., :23], None),
+        "x has shape (2, 0, 24); no dimension may be 0": (X[:, :0], None),
+        "x is on meta but the weights are on": (X.to("meta"), None),
+        "mask is on meta": (X, torch.ones(5, 5, device="meta").bool()),
+        "mask has shape (2, 5); allowed are (5, 5), (2, 5, 5) and, for padding, (2, 1, 5)": (
+            X,
+            torch.ones(2, 5).bool(),
         ),
-    ),
-    "mask of heads": ((X, torch.ones(2, 3, 5, 5).bool()), ValueError("mask has shape (2, 3, 5, 5")),
-    "other batch": ((X, torch.ones(3, 5, 5).bool()), ValueError("mask has shape (3, 5, 5)")),
-    "fewer keys": ((X, torch.ones(5, 1).bool()), ValueError("mask has shape (5, 1)")),
+        "mask has shape (2, 3, 5, 5": (X, torch.ones(2, 3, 5, 5).bool()),
+        "mask has shape (3, 5, 5)": (X, torch.ones(3, 5, 5).bool()),
+        "mask has shape (5, 1)": (X, torch.ones(5, 1).bool()),
+    },
 }
 
 
 @pytest.mark.parametrize("form", [*FORMS, "head"])
-@pytest.mark.parametrize("case", REFUSED_INPUTS)
-def test_refused_inputs(case, form):
-    (x, mask), error = REFUSED_INPUTS[case]
+@each_refusal(REFUSED_INPUTS)
+def test_refused_inputs(error, change, form):
     layer = AttentionHead(24, 8).to(**OPTIONS) if form == "head" else make()[form]
     x, mask = (
         t.to(DEVICE) if isinstance(t, torch.Tensor) and t.device.type == "cpu" else t
-        for t in (x, mask)
+        for t in change
     )
     assert_refused(error, layer, x, mask)
-
-
-def test_the_file_runs_alone(tmp_path):
-    shutil.copy(module.__file__, tmp_path / "module.py")
-    done = subprocess.run(
-        [sys.executable, "module.py"], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    assert "x (4, 100, 256), 8 heads" in done.stdout
-    assert "\nOK\n" in done.stdout
 
 
 # What the page measures: on a GPU for real, here with a stand-in that calls everything once.

@@ -82,6 +82,12 @@ def room_of(page):
     return named[1] if named else page.stem
 
 
+def source_file(post):
+    """The file that a reader copies, as rooms.source_file says it, but of the house at ROOT."""
+    path = Path("snippets") / post / "kernel.py"
+    return path if (ROOT / path).exists() else path.with_name("module.py")
+
+
 def parts():
     """The posts that explain a room together with the post of its name, and that room."""
     found = [p.relative_to(ROOT) for p in sorted((ROOT / "docs/posts").glob("*.md"))]
@@ -278,9 +284,7 @@ def test_nothing_has_a_name_without_a_room():
 
 @pytest.mark.parametrize("post", POSTS)
 def test_launcher_and_kernel_carry_the_slug(post):
-    path = Path("snippets") / post / "kernel.py"
-    if not (ROOT / path).exists():
-        path = path.with_name("module.py")
+    path = source_file(post)
     found = {f.name: f for f in functions(path)}
     classes = {n.name for n in tree(path).body if isinstance(n, ast.ClassDef)}
     assert post in found or (path.name == "module.py" and classes), f"{path} has no {post}"
@@ -320,9 +324,7 @@ def test_a_room_says_where_its_page_is(room):
 
 @pytest.mark.parametrize("post", POSTS)
 def test_the_file_a_reader_copies_needs_torch_and_triton_only(post):
-    path = Path("snippets") / post / "kernel.py"
-    if not (ROOT / path).exists():
-        path = path.with_name("module.py")
+    path = source_file(post)
     allowed = {"torch", "triton"} | sys.stdlib_module_names
     assert packages(path) & {"torch", "triton"}
     assert not packages(path) - allowed
@@ -437,9 +439,9 @@ def test_included_code_is_titled_with_its_file():
 @pytest.mark.parametrize("post", POSTS)
 def test_the_whole_file_is_one_click_away(post):
     text = read(f"docs/posts/{post}.md")
-    name = "kernel.py" if (ROOT / f"snippets/{post}/kernel.py").exists() else "module.py"
+    path = source_file(post)
     for label, mark in {"View": "", "Copy": "{ .am-copy }", "Download": "{ download }"}.items():
-        assert f"[{label}](/snippets/{post}/{name}){mark}" in text, f"no {label} link"
+        assert f"[{label}](/{path}){mark}" in text, f"no {label} link"
 
 
 # Figures and numbers.

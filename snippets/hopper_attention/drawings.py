@@ -334,9 +334,9 @@ def registers():
     )
     return Picture(
         sees="Three consumers leave each thread 160 registers, which D 128 would fill.",
-        caption="Registers per thread, in a bar as long as the multiprocessor has registers; each "
-        "part is a warpgroup of 128 threads, and the producer's warp counts as one. Below, what a "
-        "thread holds of a tile when the softmax runs under a product (the next section), before "
-        "any address or sum, and the registers it has (the line).",
+        caption="Registers per thread; each part of the bar is a warpgroup of 128 threads, and the "
+        "producer's warp counts as one. Below, what a thread holds of a tile when the softmax runs "
+        "under a product (the next section), before any address or sum, and the registers it has "
+        "(the line).",
         svg=svg(PHONE, y + 20, about, drawn),
     )

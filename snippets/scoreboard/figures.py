@@ -248,7 +248,7 @@ def regimes(results):
                 gain.word in (("level", "undecided") if at.causal else ("behind",))
                 for at, gain in best[SUSTAINED].items()
             ),
-            f"{HOPPER_PAGE}: and is behind in none. In a loop": best[AS_CALLED].never_behind,
+            f"{HOPPER_PAGE}: and is behind in none; our launcher": best[AS_CALLED].never_behind,
         }
         if hot
         else {},

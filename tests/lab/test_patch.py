@@ -36,29 +36,32 @@ def changed(old, new):
     return changed_lines(SOURCE, replace(SOURCE, old, new))
 
 
-REPLACED = {
-    "a token": (
-        "range(3)",
-        "range(4)",
-        "    for n in range(3):  # three times",
-        "    for n in range(4):  # three times",
-    ),
-    "part of an expression": (
-        "1.0 if scale is None",
-        "2.0 if not scale",
-        "    factor = 1.0 if scale is None else scale  # by default one",
-        "    factor = 2.0 if not scale else scale  # by default one",
-    ),
-    "the end of a statement taken away": (
-        "1.0 if scale is None else scale\n",
-        "1.0\n",
-        "    factor = 1.0 if scale is None else scale  # by default one",
-        "    factor = 1.0  # by default one",
-    ),
+CLAUSE = "1.0 if scale is None else scale"
+FACTOR = f"    factor = {CLAUSE}  # by default one"
+LOOP = "    for n in range(3):  # three times"
+CONDITION, LAST = "        if n == 1:\n", "            first += n\n"
+THEN = "    if factor > 1:\n"
+IN_A_LINE = {  # old and new code, and the line in which it is replaced as if it were any text
+    "a token": ("range(3)", "range(4)", LOOP),
+    "part of an expression": ("1.0 if scale is None", "2.0 if not scale", FACTOR),
+    "a statement": (CONDITION, "        if n == 2:\n", CONDITION),
+    "two statements for one": ("for n in range(3):", "n = 3\n    for n in range(n):", LOOP),
+    "told apart by their place": (LAST, "            first -= n\n", LAST),
+}
+
+
+@pytest.mark.parametrize("case", IN_A_LINE)
+def test_a_piece_of_a_line_is_replaced(case):
+    old, new, line = IN_A_LINE[case]
+    assert changed(old, new) == (line.rstrip("\n"), line.replace(old, new).rstrip("\n"))
+
+
+REPLACED = {  # old and new code, and the lines that are gone and that have come
+    "an end taken away": (f"{CLAUSE}\n", "1.0\n", FACTOR, "    factor = 1.0  # by default one"),
     "something put in": (
         "for n in range(3):\n        first",
         "for n in range(3 - 1):\n        first",
-        "    for n in range(3):  # three times",
+        LOOP,
         "    for n in range(3 - 1):",
     ),
     "across a comment": (
@@ -67,39 +70,11 @@ REPLACED = {
         "            first * second  # a product\n            + math.sqrt(second)",
         "            first * second - math.sqrt(second)",
     ),
-    "a statement": (
-        "        if n == 1:\n",
-        "        if n == 2:\n",
-        "        if n == 1:",
-        "        if n == 2:",
-    ),
-    "a statement put in": (
-        "    if factor > 1:\n",
-        "    second += 1\n    if factor > 1:\n",
-        "",
-        "    second += 1",
-    ),
-    "a statement taken out with its comment": (
-        "    factor = 1.0 if scale is None else scale\n",
-        "",
-        "    factor = 1.0 if scale is None else scale  # by default one",
-        "",
-    ),
-    "two statements for one": (
-        "for n in range(3):",
-        "n = 3\n    for n in range(n):",
-        "    for n in range(3):  # three times",
-        "    n = 3\n    for n in range(n):  # three times",
-    ),
-    "told apart by their place": (
-        "            first += n\n",
-        "            first -= n\n",
-        "            first += n",
-        "            first -= n",
-    ),
+    "a statement put in": (THEN, f"    second += 1\n{THEN}", "", "    second += 1"),
+    "a statement taken out with its comment": (f"    factor = {CLAUSE}\n", "", FACTOR, ""),
     "text that is not moved": (
-        "        if n == 1:\n",
-        '        a = """\nb\n"""\n        if n == 1:\n',
+        CONDITION,
+        f'        a = """\nb\n"""\n{CONDITION}',
         "",
         '        a = """\nb\n"""',
     ),

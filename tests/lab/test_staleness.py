@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from snippets._lab import rooms
-from snippets._lab.results.staleness import changed, code_of, source_hash
+from snippets._lab.results.staleness import changed, code_of
 from tests import made_up
 from tests.made_up import edit
 
@@ -32,7 +32,7 @@ def first_attention(q, k, v):
     return _first_attention_kernel[TILES](q)
 
 def of_no_use_here(q):
-    return q
+    return 5
 
 def main():
     print(first_attention(1, 2, 3))
@@ -52,7 +52,7 @@ def shown(x):
     return _inside(x)
 
 def not_shown(x):
-    return x
+    return 8
 """,
     "snippets/first_attention/bench.py": '''
 from snippets._lab.measure.competitors import resolve
@@ -156,24 +156,14 @@ def test_message():
     "tests/posts/test_second_attention.py": "def test_small():\n    assert 1\n",
 }
 TIMED = made_up.timed(N=16)
-RESULTS = {
-    f"{post}/{name}/{place}": (post, name, place)
-    for post, name, place in [
-        ("first_attention", "forward", "gpu"),
-        ("first_attention", "pairs", "gpu"),
-        ("first_attention", "picture", "interpreter"),
-        ("first_attention", "whole", "interpreter"),
-        ("first_attention", "mutants", "interpreter"),
-        ("first_attention", "report", "interpreter"),
-        ("second_attention", "forward", "gpu"),
-        ("second_attention", "alone", "gpu"),
-        ("second_attention", "mutants", "interpreter"),
-        ("board", "ladder", "gpu"),
-        ("board", "ladder", "interpreter"),
-        ("cover", "grid", "gpu"),
-        ("cover", "grid", "interpreter"),
-    ]
-}
+RESULTS = [  # post/result/place
+    *(f"first_attention/{name}/gpu" for name in ("forward", "pairs")),
+    *(f"first_attention/{name}/interpreter" for name in ("picture", "whole", "mutants", "report")),
+    *(f"second_attention/{name}/gpu" for name in ("forward", "alone")),
+    "second_attention/mutants/interpreter",
+    *(f"board/ladder/{place}" for place in ("gpu", "interpreter")),
+    *(f"cover/grid/{place}" for place in ("gpu", "interpreter")),
+]
 OF_FIRST = {name for name in RESULTS if name.startswith("first_attention/")}
 OF_ALL = {name for name in RESULTS if name.startswith(("board/", "cover/"))}
 FIRST = OF_FIRST | OF_ALL  # whatever calls the first launcher
@@ -193,84 +183,48 @@ def house(tmp_path, monkeypatch):
     return tmp_path
 
 
-def measured(post, name, place):
-    code = code_of(post, name, place)
-    return made_up.result(
-        post, name, [TIMED], place=place, code=code, source_hash=source_hash(code)
-    )
+def measured(result):
+    post, name, place = result.split("/")
+    code = made_up.code_as_it_is(post, name, place)
+    return made_up.result(post, name, [TIMED], place=place, **code)
 
 
 KERNEL, BENCH, PARTS, EXERCISE, OWN_MUTANTS = (
     f"snippets/first_attention/{name}.py"
     for name in ("kernel", "bench", "parts", "exercise", "mutants")
 )
+GLUON = "snippets/gluon_attention/kernel.py"
 OWN_TESTS, TESTS_OF_ALL = "tests/posts/test_first_attention.py", "tests/posts/test_launchers.py"
-MUTANTS = {"first_attention/mutants/interpreter"}
+MUTANTS, WHOLE = {"first_attention/mutants/interpreter"}, {"first_attention/whole/interpreter"}
+OF_EXERCISE = {"first_attention/pairs/gpu", "second_attention/forward/gpu"}
+OF_PARTS = WHOLE | {"first_attention/picture/interpreter"}
+ALL_MUTANTS = {name for name in RESULTS if "/mutants/" in name}
+OF_ALL_ON_A_GPU = {name for name in OF_ALL if name.endswith("/gpu")}
 EDITS = {
     "kernel": (KERNEL, "return x\n", "return -x\n", FIRST),
     "table": (KERNEL, "(64, 32)", "(64, 64)", FIRST),
     "condition of a refusal": (KERNEL, "!= 2", "!= 3", CHECKED),
-    "what is not called": (
-        KERNEL,
-        "of_no_use_here(q):\n    return q",
-        "of_no_use_here(q):\n    return -q",
-        MUTANTS,  # a mutant may be in any line
-    ),
+    "what is not called": (KERNEL, "return 5", "return 6", MUTANTS),  # a mutant may be in any line
     "main": (KERNEL, "1, 2, 3", "3, 2, 1", {"first_attention/report/interpreter"}),
-    "exercise": (
-        EXERCISE,
-        "return q",
-        "return -q",
-        MUTANTS | {"first_attention/pairs/gpu", "second_attention/forward/gpu"},
-    ),
+    "exercise": (EXERCISE, "return q", "return -q", MUTANTS | OF_EXERCISE),
     "competitor": (BENCH, '"torch:sdpa"', '"torch:cudnn"', {"first_attention/forward/gpu"}),
-    "what an imported function calls": (
-        PARTS,
-        "x + 1",
-        "x + 2",
-        {"first_attention/picture/interpreter", "first_attention/whole/interpreter"},
-    ),
-    "a module that is handed on": (
-        PARTS,
-        "def not_shown(x):\n    return x",
-        "def not_shown(x):\n    return -x",
-        {"first_attention/whole/interpreter"},
-    ),
-    "another import of the lab": (
-        BENCH,
-        "import resolve",
-        "import resolve, same_work",
-        set(),
-    ),
-    "a launcher that no interpreter runs": (
-        "snippets/gluon_attention/kernel.py",
-        "language.of(q)",
-        "language.of(-q)",
-        {"board/ladder/gpu", "cover/grid/gpu"},
-    ),
+    "what an imported function calls": (PARTS, "x + 1", "x + 2", OF_PARTS),
+    "a module that is handed on": (PARTS, "return 8", "return 9", WHOLE),
+    "another import of the lab": (BENCH, "import resolve", "import resolve, same_work", set()),
+    "a launcher that no interpreter runs": (GLUON, "of(q)", "of(-q)", OF_ALL_ON_A_GPU),
     "what a mutant is said to do": (OWN_MUTANTS, "Why.", "How.", MUTANTS),
     "a test that judges": (OWN_TESTS, "[1, 64]", "[1, 65]", MUTANTS),
     "what pytest hands to a test": (OWN_TESTS, "return 7", "return 8", MUTANTS),
     "a test of words": (OWN_TESTS, "assert True", "assert 1", set()),
-    "a test of all": (
-        TESTS_OF_ALL,
-        "check(LAUNCHERS[room])",
-        "check(LAUNCHERS[room], 1)",
-        MUTANTS | {"second_attention/mutants/interpreter"},
-    ),
+    "a test of all": (TESTS_OF_ALL, "[room])", "[room], 1)", ALL_MUTANTS),
     "a refusal that all are asked for": (TESTS_OF_ALL, "q is", "k is", set()),
-    "a room's line in the tests of all": (
-        TESTS_OF_ALL,
-        "M=4",
-        "M=5",
-        set(),  # a table that a new room adds a line to
-    ),
+    "a room's line in the tests of all": (TESTS_OF_ALL, "M=4", "M=5", set()),  # a new room adds one
 }
 
 
 @pytest.mark.parametrize("case", EDITS)
 def test_an_edit_makes_stale_what_depends_on_it(case, house):
-    before = {name: measured(*what) for name, what in RESULTS.items()}
+    before = {name: measured(name) for name in RESULTS}
     assert not any(map(changed, before.values()))
     file, old, new, stale = EDITS[case]
     edit(house / file, old, new)
@@ -279,7 +233,7 @@ def test_an_edit_makes_stale_what_depends_on_it(case, house):
 
 @pytest.mark.parametrize("gone", ["the function", "bench.py", "kernel.py", "the room"])
 def test_a_result_is_stale_when_its_code_is_gone(gone, house):
-    result = measured(*RESULTS["first_attention/forward/gpu"])
+    result = measured("first_attention/forward/gpu")
     room = house / "snippets" / "first_attention"
     if gone == "the function":
         edit(room / "bench.py", "def forward", "def backward")
@@ -291,7 +245,7 @@ def test_a_result_is_stale_when_its_code_is_gone(gone, house):
 
 
 def test_what_has_changed_is_named(house):
-    result = measured(*RESULTS["first_attention/forward/gpu"])
+    result = measured("first_attention/forward/gpu")
     assert changed(replace(result, code={})) == ["measured before definitions were recorded"]
     edit(house / KERNEL, "!= 2", "!= 3")
     edit(house / KERNEL, "TILES = ", "TILES_OF_ALL = ")

@@ -396,67 +396,48 @@ def test_a_result_of_the_package_depends_on_it(room, result):
 X, LEFT, RIGHT = Region("x[0]", 0, 8), Region("x[0]", 0, 4), Region("x[0]", 4, 4)
 Y = Region("y[0]", 0, 8)
 READY, BACK = "ready[0]", "back[0]"
-LOAD, TAKE = Load(X, 0), Product((), (0,))
-READ = [LOAD, TAKE, Finish(0)]
+SAY, HEAR = Arrive(READY), Wait(READY, 0)
+LOAD, TAKE, READS = Load(X, 0), Product((), (0,)), Product((X,))
+READ, STORED = [LOAD, TAKE, Finish(0)], [Store(X), StoreWait(0)]
 WRITTEN = [Write(X), Write(Y), Fence()]  # before the two roles begin
-THEN_READ, THEN_WRITTEN = [Wait(READY, 0), *READ], [Wait(READY, 0), Write(X)]
+THEN_READ, THEN_WRITTEN, THEN_MULTIPLIED = [HEAR, *READ], [HEAR, Write(X)], [HEAR, READS, Finish(0)]
 RULES = {  # what is said of it → a rule, and what the two roles do
     "": {
-        "one after the other, threads need no fence": ([Write(X), Arrive(READY)], THEN_READ),
+        "one after the other, threads need no fence": ([Write(X), SAY], THEN_READ),
         "both read": (READ, READ),
         "halves of a buffer": ([Write(LEFT)], [Write(RIGHT)]),
-        "fenced": ([Write(X), Fence(), Arrive(READY)], [Wait(READY, 0), Product((X,)), Finish(0)]),
-        "loaded and taken": ([*READ, Arrive(READY)], THEN_WRITTEN),
-        "loaded and stored": ([LOAD, Write(Y, (0,)), Arrive(READY)], THEN_WRITTEN),
-        "loaded and never taken": ([LOAD, Arrive(READY)], THEN_WRITTEN),
+        "fenced": ([Write(X), Fence(), SAY], THEN_MULTIPLIED),
+        "loaded and taken": ([*READ, SAY], THEN_WRITTEN),
+        "loaded and stored": ([LOAD, Write(Y, (0,)), SAY], THEN_WRITTEN),
+        "loaded and never taken": ([LOAD, SAY], THEN_WRITTEN),
         "bytes have come": ([Expect(READY, 16), Copy((X,), READY, 16)], THEN_READ),
-        "products end in order": (
-            [Product((X,)), Product(()), Finish(1), Arrive(READY), Finish(0)],
-            THEN_WRITTEN,
-        ),
-        "back and forth": (
-            [Arrive(READY), Wait(BACK, 0), Arrive(READY)],
-            [Wait(READY, 0), Arrive(BACK), Wait(READY, 1)],
-        ),
+        "products end in order": ([READS, Product(()), Finish(1), SAY, Finish(0)], THEN_WRITTEN),
+        "back and forth": ([SAY, Wait(BACK, 0), SAY], [HEAR, Arrive(BACK), Wait(READY, 1)]),
     },
     "at the same time": {
-        "nobody waits": ([Write(X), Arrive(READY)], READ),
+        "nobody waits": ([Write(X), SAY], READ),
         "a half and the whole": ([Write(LEFT)], [Write(X)]),
-        "said too early": ([Arrive(READY), Write(X)], THEN_READ),
-        "handed back before what was loaded is taken": (
-            [LOAD, Arrive(READY), TAKE, Finish(0)],
-            THEN_WRITTEN,
-        ),
-        "bytes nobody announced": ([Arrive(READY), Copy((X,), READY, 16)], THEN_READ),
-        "handed back while a product reads": (
-            [Product((X,)), Arrive(READY), Finish(0)],
-            THEN_WRITTEN,
-        ),
+        "said too early": ([SAY, Write(X)], THEN_READ),
+        "handed back before what was loaded is taken": ([LOAD, SAY, TAKE, Finish(0)], THEN_WRITTEN),
+        "bytes nobody announced": ([SAY, Copy((X,), READY, 16)], THEN_READ),
+        "handed back while a product reads": ([READS, SAY, Finish(0)], THEN_WRITTEN),
         "the end of too few products": (
-            [Product(()), Product((X,)), Finish(1), Arrive(READY), Finish(0)],
+            [Product(()), READS, Finish(1), SAY, Finish(0)],
             THEN_WRITTEN,
         ),
     },
     "without a fence": {
-        "not fenced": ([Write(X), Arrive(READY)], [Wait(READY, 0), Product((X,)), Finish(0)]),
-        "fenced too late": (
-            [Write(X), Arrive(READY), Fence()],
-            [Wait(READY, 0), Store(X), StoreWait(0)],
-        ),
-        "the reader's fence is none of the writer's": (
-            [Write(X), Arrive(READY)],
-            [Wait(READY, 0), Fence(), Store(X), StoreWait(0)],
-        ),
+        "not fenced": ([Write(X), SAY], THEN_MULTIPLIED),
+        "fenced too late": ([Write(X), SAY, Fence()], [HEAR, *STORED]),
+        "the reader's fence is none of the writer's": ([Write(X), SAY], [HEAR, Fence(), *STORED]),
     },
-    "may end while a product": {"an end that nobody waits for": ([Product((X,))], [])},
+    "may end while a product": {"an end that nobody waits for": ([READS], [])},
     "may end while TMA": {"a store that nobody waits for": ([Store(X)], [])},
-    "b waits for ready": {"an arrival that never comes": (READ, [Wait(READY, 0)])},
-    "may miss it|b waits for ready": {
-        "two phases ahead looks like none": ([Arrive(READY), Arrive(READY)], [Wait(READY, 0)])
-    },
+    "b waits for ready": {"an arrival that never comes": (READ, [HEAR])},
+    "may miss it|b waits for ready": {"two phases ahead looks like none": ([SAY, SAY], [HEAR])},
     "may ask for|may miss it|nobody": {
         "a phase asked for before its turn": (
-            [Arrive(READY), Wait(BACK, 0), Arrive(READY)],
+            [SAY, Wait(BACK, 0), SAY],
             [Wait(READY, 1), Arrive(BACK)],
         )
     },

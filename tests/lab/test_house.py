@@ -4,11 +4,9 @@ import ast
 import importlib
 import re
 from collections import defaultdict
-from pathlib import Path
 
+from snippets._lab.rooms import ROOT
 from tests.floors import some
-
-ROOT = Path(__file__).resolve().parents[2]
 
 # What a part of the lab may see, beside itself: only what stands above it.
 LAB = tuple(

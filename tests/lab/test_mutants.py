@@ -52,12 +52,17 @@ ZEROS = Mutant("zeros", "@ v\n", "@ v * 0\n", "All zeros.")
 def room(tmp_path, monkeypatch):
     """A room with tests and two wrong kernels; returns its folder."""
     (tmp_path / "tests" / "posts").mkdir(parents=True)
-    (tmp_path / "tests" / "posts" / "test_fake_attention.py").write_text(TESTS)
     monkeypatch.setattr(mutants, "ROOT", tmp_path)
+    judged_by(TESTS)
     files = {"kernel": KERNEL, "exercise": "from .kernel import fake_attention\n"}
     with made_up.room(tmp_path, monkeypatch, **files) as folder:
         write_mutants(folder, NO_SCALE, ZEROS)
         yield folder
+
+
+def judged_by(tests):
+    """Write what judges the room's kernels."""
+    (mutants.ROOT / "tests/posts/test_fake_attention.py").write_text(tests)
 
 
 def write_mutants(folder, *mutants):
@@ -102,26 +107,22 @@ def test_a_parent_that_has_used_its_threads_does_no_harm(room, monkeypatch):
     try:
         x = torch.randn(512, 512)
         (x @ x).softmax(-1).sum()
-        larger = TESTS.replace("M=3, N=9, D=16", "M=256, N=512, D=64")
-        (mutants.ROOT / "tests" / "posts" / "test_fake_attention.py").write_text(larger)
+        judged_by(TESTS.replace("M=3, N=9, D=16", "M=256, N=512, D=64"))
         assert judge("fake_attention", KERNEL).outcome == "survived"
     finally:
         torch.set_num_threads(threads)
 
 
 # Each is broken in a way that has nothing to do with its numbers.
+BODY = "    scores = q @"
 BROKEN = {
-    "crashes": ("    scores = q @", "    scores = nothing @", "NameError"),
+    "crashes": (BODY, "    scores = nothing @", "NameError"),
     "does not compile": ("import math\n", "import math\nreturn\n", "import failed: SyntaxError"),
     "import fails": ("import math\n", "import maths_of_nobody\n", "import failed: ModuleNotFoundE"),
     "import ends the process": ("import math\n", "import math\nexit(3)\n", "exit status 3"),
-    "refuses": ("    scores = q @", "    raise ValueError\n    scores = q @", "ValueError"),
-    "a bare assertion": ("    scores = q @", "    assert 0\n    scores = q @", "AssertionError"),
-    "ends the process": (
-        "    scores = q @",
-        "    import os; os._exit(3)\n    scores = q @",
-        "exit status 3",
-    ),
+    "refuses": (BODY, f"    raise ValueError\n{BODY}", "ValueError"),
+    "a bare assertion": (BODY, f"    assert 0\n{BODY}", "AssertionError"),
+    "ends the process": (BODY, f"    import os; os._exit(3)\n{BODY}", "exit status 3"),
     "wrong name": ("def fake_attention", "def other_attention", "no numerical test ran"),
 }
 
@@ -147,16 +148,15 @@ def test_equals_pytorch():
 """
 
 
-def test_a_difference_that_pytorch_finds_is_a_kill(room, tmp_path):
+def test_a_difference_that_pytorch_finds_is_a_kill(room):
     """A post that is no attention needs nothing of ours to compare with."""
-    test = tmp_path / "tests" / "posts" / "test_fake_attention.py"
-    test.write_text(BY_TORCH.replace("WANT", "want"))
+    judged_by(BY_TORCH.replace("WANT", "want"))
     assert judge("fake_attention", KERNEL).outcome == "survived"
     verdict = judge("fake_attention", mutate(KERNEL, ZEROS))
     assert verdict.outcome == "killed"
     found = re.match(r"largest difference (\S+) at index \(.*\), allowed 1e-05$", verdict.message)
     assert float(found[1]) > 0.1
-    test.write_text(BY_TORCH.replace("WANT", "want[:1]"))  # another shape says nothing of numbers
+    judged_by(BY_TORCH.replace("WANT", "want[:1]"))  # another shape says nothing of numbers
     verdict = judge("fake_attention", mutate(KERNEL, ZEROS))
     assert verdict.outcome == "error"
     assert "assert_close or NumericalMismatch" in verdict.message, "it says what would be a kill"
@@ -164,9 +164,7 @@ def test_a_difference_that_pytorch_finds_is_a_kill(room, tmp_path):
 
 def test_a_mutant_that_hangs_is_an_error_and_ends(room, monkeypatch):
     monkeypatch.setattr(mutants, "SECONDS", 1.0)
-    hanging = mutate(
-        KERNEL, Mutant("hangs", "    scores =", "    time.sleep(99)\n    scores =", "")
-    )
+    hanging = mutate(KERNEL, Mutant("hangs", BODY, f"    time.sleep(99)\n{BODY}", ""))
     began = time.monotonic()
     verdict = judge("fake_attention", hanging)
     assert (verdict.outcome, verdict.message) == ("error", "no verdict within 1.0 s")
@@ -183,8 +181,8 @@ def test_a_mutant_that_hangs_is_an_error_and_ends(room, monkeypatch):
     ],
     ids=["none is numerical", "all are skipped", "empty file", "import fails"],
 )
-def test_without_a_numerical_test_nothing_is_killed_and_nothing_survives(tests, room, tmp_path):
-    (tmp_path / "tests" / "posts" / "test_fake_attention.py").write_text(tests)
+def test_without_a_numerical_test_nothing_is_killed_and_nothing_survives(tests, room):
+    judged_by(tests)
     verdict = judge("fake_attention", mutate(KERNEL, ZEROS))
     assert (verdict.outcome, verdict.message) == ("error", "no numerical test ran")
 

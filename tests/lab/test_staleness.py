@@ -3,16 +3,15 @@
 import re
 import shutil
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from snippets._lab import rooms
 from snippets._lab.results.staleness import changed, code_of
+from snippets._lab.rooms import ROOT
 from tests import made_up
 from tests.made_up import edit
 
-ROOT = Path(__file__).resolve().parents[2]
 HOUSE = {
     "snippets/first_attention/kernel.py": """
 import triton

@@ -10,15 +10,9 @@ from mkdocs.config import load_config
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
-from snippets._site import (
-    numbering,
-    offline,
-    published,
-    repository,
-)
+from snippets._lab.rooms import ROOT
+from snippets._site import numbering, offline, published, repository
 from tests.floors import some
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture

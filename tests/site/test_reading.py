@@ -3,13 +3,13 @@
 import json
 import re
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from mkdocs.exceptions import PluginError
 
 from snippets._lab.results import store
+from snippets._lab.rooms import ROOT
 from snippets._site import (
     about,
     export,
@@ -25,7 +25,6 @@ from tests import made_up
 from tests.floors import some
 from tests.site.test_site import published
 
-ROOT = Path(__file__).resolve().parents[2]
 GLOSSARY = (ROOT / "docs" / glossary.PAGE).read_text("utf-8")
 REFERENCE = (ROOT / "docs" / reference.PAGE).read_text("utf-8")
 

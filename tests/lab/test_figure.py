@@ -6,11 +6,8 @@ A room of a few lines stands in for the real ones; at the end the real ones are 
 import html
 import json
 import re
-import subprocess
-import sys
 from dataclasses import replace
 from html.parser import HTMLParser
-from pathlib import Path
 
 import markdown
 import pytest
@@ -25,8 +22,8 @@ from snippets._lab.results import staleness, store
 from snippets._lab.results.result import folder_name
 from snippets._lab.results.store import DataError
 from tests import made_up
+from tests.apart import python
 
-ROOT = Path(__file__).resolve().parents[2]
 KERNEL = "def fake_attention(q):\n    return q\n\ndef main():\n    print('OK')\n"
 BENCH = """
 from snippets._lab.rooms import measured_on
@@ -412,13 +409,7 @@ sys.meta_path.insert(0, Block())
 
 
 def run_without_torch(code):
-    done = subprocess.run(
-        [sys.executable, "-c", NO_TORCH + code],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = python("-c", NO_TORCH + code)
     assert "Traceback" not in done.stderr, done.stderr
     return done
 

@@ -5,10 +5,7 @@ import json
 import os
 import re
 import signal
-import subprocess
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -16,8 +13,8 @@ from snippets._lab.results import history, staleness
 from snippets._lab.results.result import folder_name
 from snippets._lab.results.store import DataError, read, scan, write
 from tests import made_up
+from tests.apart import python
 
-ROOT = Path(__file__).resolve().parents[2]
 CODE = {
     "a/kernel.py": {"a": "0123456789", "_help": "9876543210"},
     "a/bench.py": {"forward": "a" * 10},
@@ -95,8 +92,7 @@ def test_a_kill_in_mid_write_leaves_the_old_file(tmp_path):
         "os.fsync = lambda _: os.kill(os.getpid(), signal.SIGKILL)\n"
         "store.write_whole(Path(sys.argv[1]), 'half of a fi')\n"
     )
-    done = subprocess.run([sys.executable, "-c", code, path], cwd=ROOT, check=False)
-    assert done.returncode == -signal.SIGKILL
+    assert python("-c", code, path).returncode == -signal.SIGKILL
     assert path.read_bytes() == before
     left = [name for name in files_in(tmp_path) if name.endswith(".part")]
     assert left, "the kill came too late to prove anything"

@@ -1,11 +1,8 @@
 """The language model learns with our kernels, resumes bit for bit, and speaks through the cache."""
 
 import errno
-import os
 import random
 import re
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -17,6 +14,7 @@ from snippets.language_model import bench, data, figures, heads, module, op, tra
 from snippets.language_model import train as command
 from snippets.language_model.module import Config, LanguageModel, loss_of
 from snippets.language_model.training import BadCheckpoint, Run, Settings
+from tests import apart
 from tests.floors import some
 
 CONFIG = Config(width=32, layers=2, heads=4, heads_kv=2, head_dim=16, hidden=32, context=24)
@@ -145,12 +143,8 @@ FIRST = (ROOT / "snippets/language_model/first.py").read_text("utf-8")
 def printed(code, folder):
     """What it prints, run as a file without a GPU."""
     (folder / "first.py").write_text(code, "utf-8")
-    there = {"TRITON_INTERPRET": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "first.py"]
-    env = os.environ | there
-    ran = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False)
-    assert ran.returncode == 0, ran.stderr
-    return ran.stdout
+    changes = {"TRITON_INTERPRET": 1, "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": ROOT}
+    return apart.printed("first.py", cwd=folder, **changes)
 
 
 def numbers(text):

@@ -13,8 +13,6 @@ import itertools
 import math
 import re
 import shutil
-import subprocess
-import sys
 from collections import defaultdict
 from dataclasses import dataclass
 from decimal import Decimal
@@ -40,6 +38,7 @@ from snippets._lab.judge.oracle import (
 )
 from snippets._lab.rooms import interpreted, load, room_file, rooms, source_file
 from snippets._warps.launch import played
+from tests.apart import python
 from tests.floors import some
 from tests.refusals import assert_refused
 
@@ -745,8 +744,7 @@ PRINTED = {room: [r"^q \(2, " if room in ROOMS else r"^\w+ \("] for room in KERN
 
 @pytest.mark.parametrize("room", FILES)
 def test_the_file_runs_alone(room, tmp_path):
-    command = [sys.executable, shutil.copy(FILES[room], tmp_path)]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = python(shutil.copy(FILES[room], tmp_path), cwd=tmp_path)
     if interpreted(room) or HOPPER:
         assert done.returncode == 0, done.stderr
         assert "\nOK\n" in done.stdout

@@ -7,13 +7,9 @@ specialization; stand-ins for the kernel and what it compiles to show what would
 
 import gc
 import json
-import os
 import random
-import subprocess
-import sys
 import weakref
 from dataclasses import dataclass, field
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -29,6 +25,7 @@ from triton.runtime.jit import JITFunction, create_function_from_signature
 
 from snippets._lab.judge.oracle import assert_attention, causal_mask, make_qkv
 from snippets._lab.rooms import interpreted, load
+from tests.apart import printed
 from tests.floors import perhaps, some
 
 ON_GPU = torch.cuda.is_available()
@@ -465,17 +462,8 @@ print(json.dumps({"seen": seen, "hooks": hooks}))
 @pytest.mark.compiler
 @without_a_gpu
 def test_triton_launches_a_kept_kernel_on_the_stream_of_now_between_its_hooks(tmp_path):
-    environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
-    done = subprocess.run(
-        [sys.executable, "-c", LAUNCHES],
-        env=environment | {"TRITON_CACHE_DIR": str(tmp_path)},
-        cwd=Path(__file__).parents[2],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    said = json.loads(done.stdout)
+    changes = {"TRITON_INTERPRET": None, "TRITON_CACHE_DIR": tmp_path}
+    said = json.loads(printed("-c", LAUNCHES, **changes))
     assert said["hooks"] == [f"_{room}_kernel" for room in ROOMS for _ in ("enter", "exit")]
     hooked, streams, *others = zip(*said["seen"], strict=True)
     assert hooked == (True, False, True, True) * 2, "Triton calls hooks even if there is none"

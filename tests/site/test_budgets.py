@@ -4,15 +4,14 @@ A post has a `first.py` once it keeps to that. A box is what opens: a fold, or a
 hints. Words of exercises, drawings, buttons and code are not counted.
 """
 
-import os
 import re
-import subprocess
 import sys
 from collections import Counter
 
 import pytest
 from bs4 import BeautifulSoup, NavigableString
 
+from tests import apart
 from tests.floors import some
 from tests.site.test_site import ROOT, fail_with, nav_pages, packages, published
 
@@ -77,16 +76,8 @@ def first_block(text):
 def printed(code, folder):
     """What a file prints, run in a folder of its own without a GPU."""
     (folder / "first.py").write_text(code, "utf-8")
-    run = subprocess.run(
-        [sys.executable, "-I", "first.py"],
-        cwd=folder,
-        env=os.environ | {"TRITON_INTERPRET": "1", "CUDA_VISIBLE_DEVICES": ""},
-        capture_output=True,
-        text=True,
-        timeout=300,  # on a busy machine
-    )
-    assert run.returncode == 0, run.stderr
-    return run.stdout
+    changes = {"TRITON_INTERPRET": 1, "CUDA_VISIBLE_DEVICES": ""}
+    return apart.printed("-I", "first.py", cwd=folder, **changes)
 
 
 def differences(output):

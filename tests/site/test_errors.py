@@ -4,9 +4,6 @@ The page includes the sections by name, so what a reader sees is what ran here.
 """
 
 import json
-import os
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -18,6 +15,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from snippets._lab.rooms import ROOT
 from snippets.flash_attention.kernel import flash_attention
+from tests.apart import printed, python
 from tests.floors import some
 
 F = torch.nn.functional
@@ -130,12 +128,9 @@ source = ASTSource(product, signature, constexprs={{"PRECISION": {precision!r}}}
 print(triton.compile(source, target=GPUTarget("cuda", 80, 32)).asm["ptx"])
 """
     (tmp_path / "product.py").write_text(program)
-    alone = {**os.environ, "TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": str(tmp_path)}
-    command = [sys.executable, str(tmp_path / "product.py")]
-    done = subprocess.run(command, env=alone, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert "st.global" in done.stdout
-    assert (".tf32.tf32" in done.stdout) is rounds
+    ptx = printed(tmp_path / "product.py", TRITON_INTERPRET=0, TRITON_CACHE_DIR=tmp_path)
+    assert "st.global" in ptx
+    assert (".tf32.tf32" in ptx) is rounds
 
 
 # NaN and infinity.
@@ -302,13 +297,8 @@ print(json.dumps({name: [said(name, fixed) for fixed in (False, True)] for name 
 @pytest.fixture(scope="module")
 def answers(tmp_path_factory):
     """What Triton's compiler says of each kernel above, as it is and fixed; no GPU is needed."""
-    folder = str(tmp_path_factory.mktemp("compiled"))
-    alone = os.environ | {"TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": folder}
-    alone |= {"PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-c", ASK]
-    done = subprocess.run(command, env=alone, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr[-2000:]
-    return json.loads(done.stdout)
+    folder = tmp_path_factory.mktemp("compiled")
+    return json.loads(printed("-c", ASK, TRITON_INTERPRET=0, TRITON_CACHE_DIR=folder))
 
 
 @pytest.mark.parametrize("name", SAID)
@@ -403,8 +393,7 @@ far[(1,)](x, 2**30)  # 4 GiB past x; the launch itself says nothing
 torch.cuda.synchronize()  # "an illegal memory access was encountered"
 """
     # --8<-- [end:illegal]
-    done = subprocess.run([sys.executable, "-c", call], capture_output=True, text=True, timeout=300)
-    assert "an illegal memory access was encountered" in done.stderr
+    assert "an illegal memory access was encountered" in python("-c", call).stderr
 
 
 def test_the_gradient_of_a_sum_has_strides_of_zero():
@@ -469,9 +458,7 @@ basic_attention(q, k, v)
 """
     # --8<-- [end:interpreter]
     for switched, said in (("0", "TRITON_INTERPRET=1"), ("1", "")):
-        alone = {**os.environ, "TRITON_INTERPRET": switched}
-        command = [sys.executable, "-c", call]
-        done = subprocess.run(command, cwd=ROOT, env=alone, capture_output=True, text=True)
+        done = python("-c", call, TRITON_INTERPRET=switched)
         assert said in done.stderr
         assert (done.returncode == 0) is (switched == "1"), done.stderr[-1000:]
 

@@ -1,0 +1,24 @@
+"""Python in a process of its own, started in the repository unless a test says otherwise."""
+
+import os
+import subprocess
+import sys
+from typing import Any
+
+from snippets._lab.rooms import ROOT
+
+
+def python(*arguments: Any, cwd: Any = ROOT, **changes: Any) -> subprocess.CompletedProcess[str]:
+    """How Python ends; `changes` of the environment, where None takes a variable away."""
+    env = {name: str(value) for name, value in (os.environ | changes).items() if value is not None}
+    command = [sys.executable, *map(str, arguments)]
+    return subprocess.run(
+        command, cwd=cwd, env=env, capture_output=True, text=True, timeout=600, check=False
+    )
+
+
+def printed(*arguments: Any, **how: Any) -> str:
+    """What Python prints; it must end well."""
+    done = python(*arguments, **how)
+    assert done.returncode == 0, done.stderr
+    return done.stdout

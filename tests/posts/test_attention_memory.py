@@ -14,7 +14,6 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from snippets._lab.judge.oracle import NumericalMismatch, assert_attention, causal_mask, make_qkv
 from snippets._lab.measure.session import Lab
-from snippets._lab.probe.compiled import Compiler
 from snippets._lab.results import store
 from snippets.attention_memory import bench, module
 from snippets.attention_memory.checks import assert_bytes, counted_eager, counted_fused
@@ -207,17 +206,16 @@ def test_a_turn_transposes_and_adds(iterations):
 
 @pytest.mark.compiler
 @pytest.mark.skipif(ON_GPU, reason="the compiler of a machine without a GPU")
-def test_a_turn_goes_through_shared_memory_once_each_way():
+def test_a_turn_goes_through_shared_memory_once_each_way(compiler):
     """On 128 threads 32 words each, written and read in the loop: the whole tile, once."""
     assert bench.SIDE**2 == 128 * 32
     x = torch.empty(1, bench.SIDE, bench.SIDE)
-    with Compiler() as compiler:
-        for target in ("sm_75", "sm_80", "sm_90", "sm_100"):
-            (found,) = compiler.resources(bench._turn, (x, x, 5), target=target)
-            loop = re.search(r"Inner Loop Header(.*?)bra", found.ptx, re.DOTALL)[1]
-            for way in ("st", "ld"):
-                widths = re.findall(way + r"\.shared(?:\.v(\d))?\.b32", loop)
-                assert sum(int(width or 1) for width in widths) == 32
+    for target in ("sm_75", "sm_80", "sm_90", "sm_100"):
+        (found,) = compiler.resources(bench._turn, (x, x, 5), target=target)
+        loop = re.search(r"Inner Loop Header(.*?)bra", found.ptx, re.DOTALL)[1]
+        for way in ("st", "ld"):
+            widths = re.findall(way + r"\.shared(?:\.v(\d))?\.b32", loop)
+            assert sum(int(width or 1) for width in widths) == 32
 
 
 def test_work_is_what_the_shapes_say():

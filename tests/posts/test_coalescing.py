@@ -8,7 +8,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snippets._lab.probe.compiled import Compiler
 from snippets.coalescing import bench, exercise, kernel
 from snippets.coalescing.checks import assert_copied, assert_sums
 from snippets.coalescing.kernel import coalescing, line_sums
@@ -225,14 +224,6 @@ def test_requests_start_where_the_memory_starts():
 
 
 # What the page says of lanes, read from the compiled kernels.
-
-
-@pytest.fixture(scope="module")
-def compiled():
-    with Compiler() as compiler:
-        yield lambda launcher, *args, **options: compiler.resources(
-            launcher, args, options, target="sm_90"
-        )
 
 
 def instructions(ptx, kind):

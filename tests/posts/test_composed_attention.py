@@ -20,7 +20,6 @@ from snippets._lab.judge.oracle import (
     eager_attention,
     make_qkv,
 )
-from snippets._lab.probe.compiled import Compiler
 from snippets.composed_attention import bench, exercise, kernel
 from snippets.composed_attention.bench import assert_matmul, assert_softmax, assert_transpose
 from snippets.composed_attention.kernel import composed_attention
@@ -513,15 +512,14 @@ def test_a_visible_op_computes_in_the_interpreter_and_cannot_be_traced_there():
 
 
 @pytest.mark.compiler
-def test_a_load_is_wide_where_the_row_length_is_a_multiple_of_16():
+def test_a_load_is_wide_where_the_row_length_is_a_multiple_of_16(compiler):
     """5000 and 8184 are not, though their rows begin at multiples of 16 bytes as well."""
     assert all(columns * 4 % 16 == 0 for columns in (5000, 5008, 8184, 8192))
-    with Compiler() as compiler:
-        for columns, numbers in ((5000, 1), (5008, 4), (8184, 1), (8192, 4)):
-            x = torch.ones(2, columns, device=DEVICE)
-            (found,) = compiler.resources(softmax, (x,), target="sm_90")
-            assert found.error is None
-            assert bench.numbers_a_load(found.ptx) == numbers, columns
+    for columns, numbers in ((5000, 1), (5008, 4), (8184, 1), (8192, 4)):
+        x = torch.ones(2, columns, device=DEVICE)
+        (found,) = compiler.resources(softmax, (x,), target="sm_90")
+        assert found.error is None
+        assert bench.numbers_a_load(found.ptx) == numbers, columns
 
 
 def test_loads_of_two_widths_have_no_one_width():

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from snippets._lab.judge.mutants import variant
 from snippets._lab.judge.oracle import NumericalMismatch, assert_attention, causal_mask, make_qkv
-from snippets._lab.probe.compiled import Compiler
 from snippets.flash_attention import bench, kernel
 from snippets.flash_attention.kernel import TILE_CONFIGS, flash_attention
 from tests import made_up
@@ -353,12 +352,6 @@ def test_every_tile_of_the_sweep_is_attention(config):
 
 TENSOR_CORE = {"sm_75": "none", "sm_80": "mma", "sm_89": "mma", "sm_90": "wgmma"}
 TENSOR_CORE |= {"sm_100": "tcgen05", "gfx942": "mfma"}
-
-
-@pytest.fixture(scope="module")
-def compiler():
-    with Compiler(60) as compiler:
-        yield compiler
 
 
 @pytest.mark.compiler

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from snippets._lab.judge.mutants import variant
 from snippets._lab.judge.oracle import NumericalMismatch, assert_attention, causal_mask, make_qkv
-from snippets._lab.probe.compiled import SHARED_LIMIT, Compiler
+from snippets._lab.probe.compiled import SHARED_LIMIT
 from snippets._warps import gluon, launch
 from snippets.hopper_attention import bench, kernel
 from snippets.hopper_attention.clocks import CLOCKED
@@ -613,12 +613,11 @@ UNMOVED = {
 
 
 @pytest.fixture(scope="module")
-def machine_code():
+def machine_code(compiler):
     """Case → resources of the kernel that would be launched."""
     cases = CASES | UNHELD | RUNGS | CONTROL | UNMOVED
-    with Compiler(60) as compiler:
-        launches = [launch_of(compiler, *case) for case in cases.values()]
-        return dict(zip(cases, map(compiler.compiled, launches), strict=True))
+    launches = [launch_of(compiler, *case) for case in cases.values()]
+    return dict(zip(cases, map(compiler.compiled, launches), strict=True))
 
 
 def launch_of(compiler, changes, D, causal, chosen, N, scale=None, of=None):
@@ -687,10 +686,9 @@ PLAIN = [  # a kernel that knows no huge scores
 @pytest.mark.compiler
 @ahead_of_time
 @pytest.mark.parametrize("D", VARIANTS)
-def test_the_small_kernel_copies_by_tma_and_multiplies_by_wgmma(D):
+def test_the_small_kernel_copies_by_tma_and_multiplies_by_wgmma(D, compiler):
     x = torch.zeros(512, D).half()
-    with Compiler(60) as compiler:
-        (found,) = compiler.resources(scores, (x, x), target="sm_90")
+    (found,) = compiler.resources(scores, (x, x), target="sm_90")
     assert found.error is None
     assert (found.tensor_core, found.spill_store_bytes) == ("wgmma", 0)
     assert len(re.findall(r"UTMALDG\.2D", found.sass())) == 3  # queries, the first keys, the next
@@ -698,14 +696,11 @@ def test_the_small_kernel_copies_by_tma_and_multiplies_by_wgmma(D):
 
 @pytest.mark.compiler
 @ahead_of_time
-def test_reading_the_clock_leaves_the_loops_as_they_are(monkeypatch):
+def test_reading_the_clock_leaves_the_loops_as_they_are(monkeypatch, compiler):
     launcher, chosen = variant("hopper_attention", CLOCKED), VARIANTS[128][0]
     monkeypatch.setitem(launcher.__globals__, "CLOCKS", torch.zeros(8, dtype=torch.int32))
-    with Compiler(60) as compiler:
-        launches = [
-            launch_of(compiler, (), 128, False, chosen, 4096, of=x) for x in (None, launcher)
-        ]
-        plain, clocked = (compiler.compiled(x) for x in launches)
+    launches = [launch_of(compiler, (), 128, False, chosen, 4096, of=x) for x in (None, launcher)]
+    plain, clocked = (compiler.compiled(x) for x in launches)
     assert loops(plain.sass()) == loops(clocked.sass())
     reads = len(re.findall(r"CS2R\.32", clocked.sass()))
     assert reads >= chosen.CONSUMERS * 12 + 9, "a mark is not in the machine code"
@@ -714,12 +709,11 @@ def test_reading_the_clock_leaves_the_loops_as_they_are(monkeypatch):
 @pytest.mark.compiler
 @ahead_of_time
 @pytest.mark.parametrize(("D", "causal", "chosen"), ROWS)
-def test_ordinary_calls_have_the_code_of_a_kernel_without_huge_scores(D, causal, chosen):
-    with Compiler(60) as compiler:
-        plain, ordinary, exact = (
-            compiler.compiled(launch_of(compiler, changes, D, causal, chosen, 4096, scale=scale))
-            for changes, scale in ((PLAIN, 1.0), ((), 1.0), ((), 1.1))
-        )
+def test_ordinary_calls_have_the_code_of_a_kernel_without_huge_scores(D, causal, chosen, compiler):
+    plain, ordinary, exact = (
+        compiler.compiled(launch_of(compiler, changes, D, causal, chosen, 4096, scale=scale))
+        for changes, scale in ((PLAIN, 1.0), ((), 1.0), ((), 1.1))
+    )
     assert plain.sass() == ordinary.sass() != exact.sass()
     assert exact.spill_store_bytes <= ordinary.spill_store_bytes
 

@@ -17,7 +17,6 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from snippets._lab.judge.mutants import CONTROL, variant
-from snippets._lab.probe.compiled import Compiler
 from snippets._lab.results.staleness import code_of
 from snippets._warps import gluon
 from snippets._warps.interleavings import Interleavings
@@ -598,15 +597,14 @@ def test_a_piece_taken_out_ends_in_trouble():
 
 @pytest.mark.compiler
 @pytest.mark.parametrize("D", VARIANTS)
-def test_whoever_arrives_speaks_for_all_its_warps(D, monkeypatch):
+def test_whoever_arrives_speaks_for_all_its_warps(D, monkeypatch, compiler):
     """A group of warps is taken as one here; this is what entitles us to."""
     monkeypatch.setitem(hopper_backward.__globals__, "_refusals", lambda *_: ())  # of a CPU
     x = torch.zeros(1, 2, 256, D, dtype=torch.bfloat16)
-    with Compiler(60) as compiler:
-        for causal, into in ((False, None), (True, None), (True, [x.float()] * 3)):
-            given_ = (x, x, x, x, torch.zeros(1, 2, 256), x)
-            run = functools.partial(hopper_backward, causal=causal, into=into)
-            found = compiler.resources(run, given_, target="sm_90")
-            (found,) = (r for r in found if r.kernel == "_hopper_backward_kernel")
-            assert found.error is None
-            assert all(met for _, met in some(arrivals(found.ptx), 7))
+    for causal, into in ((False, None), (True, None), (True, [x.float()] * 3)):
+        given_ = (x, x, x, x, torch.zeros(1, 2, 256), x)
+        run = functools.partial(hopper_backward, causal=causal, into=into)
+        found = compiler.resources(run, given_, target="sm_90")
+        (found,) = (r for r in found if r.kernel == "_hopper_backward_kernel")
+        assert found.error is None
+        assert all(met for _, met in some(arrivals(found.ptx), 7))

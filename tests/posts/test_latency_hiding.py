@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from snippets._lab.judge.oracle import NumericalMismatch
-from snippets._lab.probe.compiled import Compiler
 from snippets.latency_hiding import exercise, kernel
 from snippets.latency_hiding.checks import assert_held, assert_walked, assert_worked
 from snippets.latency_hiding.kernel import (
@@ -152,14 +151,6 @@ def test_cpu_without_the_interpreter_says_what_to_do(monkeypatch):
 
 
 # What the experiments rest on, seen in the compiled code.
-
-
-@pytest.fixture(scope="module")
-def compiled():
-    with Compiler() as compiler:
-        yield lambda launcher, *args, **options: compiler.resources(
-            launcher, args, options, target="sm_90"
-        )
 
 
 @pytest.mark.compiler

@@ -17,7 +17,7 @@ import torch.distributed as dist
 from snippets._lab.child import Ended
 from snippets._lab.judge.oracle import NumericalMismatch, assert_attention, causal_mask, make_qkv
 from snippets._lab.measure.session import Lab
-from snippets._lab.probe.compiled import SHARED_LIMIT, Compiler
+from snippets._lab.probe.compiled import SHARED_LIMIT
 from snippets._warps.launch import OnGpu
 from snippets.flash_backward.checks import eager_gradients
 from snippets.ring_attention import (
@@ -287,12 +287,6 @@ def hopper_step_of(q, k, v, D, causal, first):
     step = kernel.Step(0, 0, q.shape[2], 0, k.shape[2], causal, q.shape[2] // 2)
     state = acc, m_i, l_i, torch.empty_like(q), lse
     op.hopper_step(q, k, v, state, step, D**-0.5, first=first)
-
-
-@pytest.fixture(scope="module")
-def compiler():
-    with Compiler(60) as found:
-        yield found
 
 
 @pytest.mark.compiler

@@ -4,19 +4,16 @@ import functools
 import itertools
 import json
 import math
-import os
-import subprocess
-import sys
 from types import SimpleNamespace
 
 import pytest
 import torch
 
 from snippets._lab.judge.oracle import NumericalMismatch, assert_attention, causal_mask, make_qkv
-from snippets._lab.probe.compiled import Compiler
-from snippets._lab.rooms import FIGURES, ROOT
+from snippets._lab.rooms import FIGURES
 from snippets.tiled_attention import bench, kernel
 from snippets.tiled_attention.kernel import tiled_attention
+from tests.apart import printed
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 ON_GPU = DEVICE == "cuda"
@@ -173,23 +170,22 @@ def test_the_order_of_axes_and_the_tiles_change_no_result():
 
 
 @pytest.mark.compiler
-def test_the_order_of_axes_changes_the_exchange_and_nothing_else():
+def test_the_order_of_axes_changes_the_exchange_and_nothing_else(compiler):
     """The same multiply-adds, loads and freedom from spills; many times the shuffles."""
     lab = SimpleNamespace(place="compiler", target="sm_90")
     lab.qkv = lambda case: make_qkv(N=case["N"], D=case["D"], device=DEVICE)
-    with Compiler() as compiler:
-        lab.kernels = lambda call, *qkv: compiler.resources(call, qkv, target=lab.target)
-        for D in (64, 128):
-            first, last = (
-                bench.compiled(lab, launcher, {"D": D, "causal": False})
-                for launcher in bench.orders(D).values()
-            )
-            assert first["error"] is last["error"] is None
-            assert first["stack_bytes"] == last["stack_bytes"] == 0
-            assert first["global_loads"] == last["global_loads"] > 0
-            assert first["multiply_adds"] == pytest.approx(last["multiply_adds"], rel=0.1)
-            assert last["shuffles"] > 50 * first["shuffles"] > 0
-            assert last["instructions"] > 2 * first["instructions"]
+    lab.kernels = lambda call, *qkv: compiler.resources(call, qkv, target=lab.target)
+    for D in (64, 128):
+        first, last = (
+            bench.compiled(lab, launcher, {"D": D, "causal": False})
+            for launcher in bench.orders(D).values()
+        )
+        assert first["error"] is last["error"] is None
+        assert first["stack_bytes"] == last["stack_bytes"] == 0
+        assert first["global_loads"] == last["global_loads"] > 0
+        assert first["multiply_adds"] == pytest.approx(last["multiply_adds"], rel=0.1)
+        assert last["shuffles"] > 50 * first["shuffles"] > 0
+        assert last["instructions"] > 2 * first["instructions"]
 
 
 LAYOUTS = """
@@ -216,16 +212,9 @@ for D, (M, N, warps) in TILES.items():
 @pytest.mark.compiler
 def test_a_thread_sums_whole_columns_where_there_are_pairs_for_all_threads():
     """What `figures._columns` works out is what the compiler lays out along the summed axis."""
-    environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
-    done = subprocess.run(
-        [sys.executable, "-c", LAYOUTS],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=environment | {"PYTHONPATH": str(ROOT)},
-    )
-    rows = [line.split() for line in done.stdout.splitlines()]
-    assert len(rows) == len(kernel.TILES), done.stderr
+    said = printed("-c", LAYOUTS, TRITON_INTERPRET=None)
+    rows = [line.split() for line in said.splitlines()]
+    assert len(rows) == len(kernel.TILES)
     assert all(laid_out == said for _, laid_out, said in rows), rows
 
 

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 from mkdocs.commands.build import build as mkdocs_build
 from mkdocs.config import load_config
 from playwright.sync_api import sync_playwright
@@ -24,6 +25,7 @@ from tests.browser.widgets import WIDGETS, is_built
 OWN = "http://127.0.0.1:"  # a request anywhere else is a foreign one
 SUBPATH = "/deep/er/"  # where the site is served, as on a host of many; scratch sites have a root
 NOWHERE = f"{OWN}9{SUBPATH}"  # the address of the one build that all workers serve
+CLIPBOARD = {"permissions": ["clipboard-read", "clipboard-write"]}  # of a page that may copy
 FONTS = "**/assets/fonts/*.woff2"
 PATIENCE = 60_000  # ms: eight browsers on a few cores are slow, and only a failure waits this long
 # The contrast of text with its background, for each element, as WCAG 2 defines it.
@@ -131,36 +133,44 @@ def browser(playwright):
 
 @pytest.fixture
 def open_page(browser):
-    """Opens pages that keep a list of what went wrong: script errors and foreign requests."""
-    contexts = []
+    """Opens pages, `at` an address if it is given; after the test none may have gone wrong.
 
-    def open_page(viewport=LAPTOP, **options):
+    A page notes in `asked` what it has asked for, and in `wrong` errors of scripts and foreign
+    requests. A test in which something has to go wrong looks at that and clears it.
+    """
+    pages = []
+
+    def open_page(viewport=LAPTOP, at="", until="load", **options):
         def note_failure(request):
             # Aborted: the test left the page while its icon was still under way. A file that is
             # missing comes with a status instead, and the console reports that as an error.
             if request.failure != "net::ERR_ABORTED":
                 page.wrong.append(f"failed: {request.url} {request.failure}")
 
-        context = browser.new_context(viewport=viewport, **options)
-        contexts.append(context)
-        page = context.new_page()
+        page = browser.new_context(viewport=viewport, **options).new_page()
+        pages.append(page)
         page.set_default_timeout(PATIENCE)
-        page.wrong = []
+        page.asked, page.wrong = [], []
         page.on("pageerror", lambda error: page.wrong.append(f"script: {error}"))
         page.on("console", lambda m: m.type == "error" and page.wrong.append(f"console: {m.text}"))
         page.on("requestfailed", note_failure)
 
-        def note_foreign(request):
+        def note_request(request):
             # Watched and not intercepted, which would switch the browser's cache off.
+            page.asked.append(request.url)
             if not request.url.startswith((OWN, "data:", "blob:")):
                 page.wrong.append(f"foreign request: {request.url}")
 
-        page.on("request", note_foreign)
+        page.on("request", note_request)
+        if at:
+            assert page.goto(at, wait_until=until).status == 200, at
         return page
 
     yield open_page
-    for context in contexts:
-        context.close()
+    wrong = [page.wrong for page in pages]
+    for page in pages:
+        page.context.close()
+    assert not any(wrong), wrong
 
 
 @pytest.fixture
@@ -175,6 +185,23 @@ def opened(open_page, site):
         return page, is_built(page, name)
 
     return opened
+
+
+def only_missing(page) -> None:
+    """Nothing is wrong but what the browser itself says of a file that the test took away."""
+    assert all("404" in wrong for wrong in page.wrong), page.wrong
+    page.wrong.clear()
+
+
+def violations(page, grave: bool = False, **asked) -> list[tuple[str, str]]:
+    """What axe finds, or what of it is grave: each rule, with the first element that breaks it."""
+    found = Axe().run(page, **asked).response["violations"]
+    kept = [v for v in found if v["impact"] in ("serious", "critical") or not grave]
+    return [(v["id"], v["nodes"][0]["html"][:200]) for v in kept]
+
+
+def copied(page) -> str:
+    return page.evaluate("navigator.clipboard.readText()")
 
 
 def plotly_is_loaded(page) -> bool:

@@ -14,6 +14,7 @@ from snippets._site import exercises, playground
 from snippets._site.browser import LAPTOP, PHONE, Server
 from snippets._site.scripts import bundle, needed
 from tests.browser.browser import apart, switch_scheme
+from tests.browser.test_playground import CODE, write
 from tests.floors import some
 
 pytestmark = pytest.mark.browser
@@ -136,7 +137,6 @@ def test_what_the_scene_cannot_follow_it_says(record, change, says):
 
 
 BUTTON = ".am-edit[data-kernel='{}/{}']"
-CODE = ".am-play .cm-content"
 FOLD = ".am-play-at-work summary:has-text('See it at work')"
 STAGE = ".am-play-at-work .am-scene-frame"
 
@@ -157,11 +157,9 @@ def run(tab):
 @pytest.mark.parametrize("room", ROOMS)
 def test_a_reader_sees_their_text_at_work(open_page, site, room, viewport):
     tab = open_page(viewport)
-    asked = []
-    tab.on("request", lambda request: asked.append(request.url))
     opened(tab, site, room, f"posts/{room}/")
     run(tab)
-    assert not [url for url in some(asked) if LAUNCHES in url], "nothing before the click"
+    assert not [url for url in some(tab.asked) if LAUNCHES in url], "nothing before the click"
     tab.locator(FOLD).click()
     tab.locator(STAGE).wait_for()
     steps = int(tab.locator(f"{STAGE} input[type=range]").get_attribute("max"))
@@ -174,7 +172,6 @@ def test_a_reader_sees_their_text_at_work(open_page, site, room, viewport):
     for scheme in ("slate", "default"):
         switch_scheme(tab, scheme)
         assert tab.locator(f"{STAGE} canvas").first.is_visible()
-    assert tab.wrong == []
 
 
 def test_a_new_run_begins_anew_and_the_playground_has_the_style(open_page, site):
@@ -188,12 +185,9 @@ def test_a_new_run_begins_anew_and_the_playground_has_the_style(open_page, site)
         == "grid"
     )
     _, kernel = kernel_of("tiled_attention")
-    tab.locator(CODE).focus()
-    tab.keyboard.press("ControlOrMeta+A")
-    tab.keyboard.insert_text(edit("l_i", "total")(kernel["text"]))
+    write(tab, edit("l_i", "total")(kernel["text"]))
     run(tab)
     assert tab.locator(STAGE).count() == 0
     tab.locator(FOLD).click()
     says = tab.locator(".am-play-at-work p").filter(has_text="follows the variable l_i")
     says.wait_for()
-    assert tab.wrong == []

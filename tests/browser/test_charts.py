@@ -36,8 +36,7 @@ def fragments(tmp_path_factory):
 @pytest.mark.parametrize("viewport", [WIDE, PHONE])
 def test_no_words_of_a_chart_lie_on_each_other(open_page, fragments, viewport):
     """Ticks, names, titles and numbers of every chart, as Plotly draws them."""
-    page = open_page(viewport)
-    page.goto(fragments)
+    page = open_page(viewport, at=fragments)
     boxes = some(page.locator(".am-plot").all())
     for box in boxes:
         box.scroll_into_view_if_needed()
@@ -45,12 +44,10 @@ def test_no_words_of_a_chart_lie_on_each_other(open_page, fragments, viewport):
     found = page.evaluate(OVERLAPS)
     assert found["seen"] > 500, "there were no words to look at"
     assert found["overlapping"] == []
-    assert page.wrong == []
 
 
 def test_the_legend_of_a_chart_higher_than_a_phone_stays_in_sight(open_page, fragments):
-    page = open_page(PHONE)
-    page.goto(fragments)
+    page = open_page(PHONE, at=fragments)
     page.locator(STACKED).scroll_into_view_if_needed()
     legend = page.locator(f"{STACKED} .legend")
     legend.wait_for()
@@ -67,12 +64,10 @@ def test_the_legend_of_a_chart_higher_than_a_phone_stays_in_sight(open_page, fra
     assert top(0.98) < 0, "it leaves with its chart"
     page.evaluate("scrollTo(0, 0)")
     page.locator(f"{STACKED} .legend:not(.am-kept)").wait_for()
-    assert page.wrong == []
 
 
 def test_without_a_script_a_chart_leaves_its_words(open_page, fragments):
-    page = open_page(java_script_enabled=False)
-    page.goto(fragments)
+    page = open_page(at=fragments, java_script_enabled=False)
     for figure in some(page.locator(".am-chart").all()):
         assert figure.locator(".am-plot").bounding_box()["height"] < 60, "an empty box"
         assert figure.locator(".am-finding").is_visible()

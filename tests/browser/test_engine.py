@@ -6,11 +6,8 @@ problems is recorded in docs/data (judge/problems.py); here the engine runs the 
 
 import ast
 import json
-import os
 import random
 import re
-import subprocess
-import sys
 import textwrap
 
 import pytest
@@ -35,6 +32,7 @@ from snippets._lab.rooms import (
 )
 from snippets._site.browser import Server
 from snippets._site.scripts import bundle, needed
+from tests.apart import printed
 from tests.browser.engine_idioms import (
     AT_RUN_TIME,
     COMPILED,
@@ -325,17 +323,8 @@ def front_end(folder, texts):
     """What Triton's front end says of each; None if it accepts it."""
     for number, text in enumerate(texts):
         (folder / f"{number}.py").write_text(text, "utf-8")
-    done = subprocess.run(
-        [sys.executable, "-c", FRONT_END, str(folder), str(len(texts))],
-        cwd=ROOT,
-        env={n: v for n, v in os.environ.items() if n != "TRITON_INTERPRET"},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-2_000:]
-    return json.loads(done.stdout.splitlines()[-1])
+    said = printed("-c", FRONT_END, folder, len(texts), TRITON_INTERPRET=None)
+    return json.loads(said.splitlines()[-1])
 
 
 # Idioms.

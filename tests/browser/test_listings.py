@@ -1,19 +1,17 @@
 """Files to view and commands to copy, in a real browser."""
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 
 from snippets._lab.rooms import ROOT
 from snippets._site.browser import PHONE
-from tests.floors import perhaps
+from tests.browser.browser import CLIPBOARD, copied, violations
 
 pytestmark = pytest.mark.browser
 pytest_plugins = ["tests.browser.browser"]
 
 
 def test_view_opens_a_highlighted_page_with_a_way_back(open_page, site):
-    page = open_page()
-    page.goto(site + "posts/basic_attention/", wait_until="networkidle")
+    page = open_page(at=site + "posts/basic_attention/", until="networkidle")
     link = page.locator(".am-file a", has_text="View").first
     link.scroll_into_view_if_needed()
     link.click()
@@ -28,48 +26,37 @@ def test_view_opens_a_highlighted_page_with_a_way_back(open_page, site):
     assert page.url.endswith("#L20")
     page.mouse.move(0, 0)
     page.wait_for_function("() => !document.getAnimations().length")  # between two colors
-    serious = [
-        found["id"]
-        for found in perhaps(
-            Axe().run(page).response["violations"], "none at all is the best result"
-        )
-        if found["impact"] in ("serious", "critical")
-    ]
-    assert serious == []
+    assert violations(page, grave=True) == []
     page.locator(".am-kicker a").click()
     page.wait_for_url("**/posts/basic_attention/")
-    assert page.wrong == []
 
 
 def test_a_file_is_copied_as_it_runs(open_page, site):
-    page = open_page(permissions=["clipboard-read", "clipboard-write"])
-    page.goto(site + "snippets/basic_attention/kernel.html", wait_until="networkidle")
+    address = site + "snippets/basic_attention/kernel.html"
+    page = open_page(at=address, until="networkidle", **CLIPBOARD)
     page.locator("a.am-copy").click()
     page.locator("a.am-copy", has_text="Copied").wait_for()
-    copied = page.evaluate("navigator.clipboard.readText()")
-    assert "--8<--" not in copied
-    compile(copied, "kernel.py", "exec")
+    text = copied(page)
+    assert "--8<--" not in text
+    compile(text, "kernel.py", "exec")
     theirs = (ROOT / "snippets/basic_attention/kernel.py").read_text("utf-8").splitlines()
-    assert [x for x in copied.splitlines() if x] == [x for x in theirs if x and "--8<--" not in x]
+    assert [x for x in text.splitlines() if x] == [x for x in theirs if x and "--8<--" not in x]
 
 
 def test_a_console_block_is_copied_without_prompt_and_answers(open_page, site):
-    page = open_page(permissions=["clipboard-read", "clipboard-write"])
-    page.goto(site + "lab/diagnose/", wait_until="networkidle")
+    page = open_page(at=site + "lab/diagnose/", until="networkidle", **CLIPBOARD)
     block = page.locator(".language-console").first
     block.scroll_into_view_if_needed()
     block.hover()
     block.locator("button[data-clipboard-target]").first.click()
     page.wait_for_timeout(200)
-    copied = page.evaluate("navigator.clipboard.readText()")
     assert block.locator("code").inner_text().startswith("$ make")
-    assert copied.startswith("make diagnose")
-    assert page.wrong == []
+    assert copied(page).startswith("make diagnose")
 
 
 def test_a_phone_wraps_long_lines_and_copies_them_whole(open_page, site):
-    page = open_page(PHONE, has_touch=True, permissions=["clipboard-read", "clipboard-write"])
-    page.goto(site + "posts/flash_attention/", wait_until="networkidle")
+    address = site + "posts/flash_attention/"
+    page = open_page(PHONE, at=address, until="networkidle", has_touch=True, **CLIPBOARD)
     block = page.locator(".language-python").first
     block.scroll_into_view_if_needed()
     code = block.locator("code")
@@ -79,5 +66,4 @@ def test_a_phone_wraps_long_lines_and_copies_them_whole(open_page, site):
     block.locator("button[data-clipboard-target]").first.click()
     page.wait_for_timeout(200)
     first = (ROOT / "snippets/flash_attention/first.py").read_text("utf-8")
-    assert page.evaluate("navigator.clipboard.readText()").strip() == first.strip()
-    assert page.wrong == []
+    assert copied(page).strip() == first.strip()

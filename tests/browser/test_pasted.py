@@ -6,10 +6,10 @@ import pytest
 
 from snippets._site.browser import LAPTOP, PHONE
 from snippets.diagnose import cases
-from tests.browser.browser import switch_scheme
+from tests.browser.browser import CLIPBOARD, copied, switch_scheme, violations
 from tests.browser.pasted_kernels import MISTAKES, RIGHT, UNKNOWN
-from tests.browser.test_playground import CODE, NOTHING, STATUS, run, texts, write
-from tests.floors import perhaps, some
+from tests.browser.test_playground import CODE, STATUS, run, texts, write
+from tests.floors import some
 
 pytestmark = pytest.mark.browser
 pytest_plugins = ["tests.browser.browser"]
@@ -24,8 +24,7 @@ def editor(open_page, site):
     """The page with its editor open."""
 
     def editor(viewport=LAPTOP, **options):
-        tab = open_page(viewport, **options)
-        assert tab.goto(site + "paste/").status == 200
+        tab = open_page(viewport, at=site + "paste/", **options)
         tab.locator(BUTTON).click()
         tab.locator(CODE).wait_for()
         return tab
@@ -55,7 +54,6 @@ def test_kernels_of_all_conventions_are_right_without_a_question(editor):
         answer = said(tab, text)
         assert re.match(r"Right on all (\d+) problems\.", answer), (name, answer)
         assert int(re.findall(r"\d+", answer)[0]) >= 5, name
-    assert tab.wrong == []
 
 
 def test_an_argument_that_is_not_known_is_asked_for(editor):
@@ -67,7 +65,6 @@ def test_an_argument_that_is_not_known_is_asked_for(editor):
         field(tab, name).fill("None")
     field(tab, "sequences").press("Enter")
     tab.locator(STATUS).filter(has_text="Right on all").wait_for()
-    assert tab.wrong == []
 
 
 def test_mistakes_are_named(editor):
@@ -77,7 +74,6 @@ def test_mistakes_are_named(editor):
         assert re.match(r"Right on \d+ of \d+ problems\.", answer), (name, answer)
         named = tab.locator(".am-play-mistake").inner_text()
         assert name in named, (name, named)
-    assert tab.wrong == []
 
 
 def test_what_cannot_be_judged_says_why(editor):
@@ -88,7 +84,6 @@ def test_what_cannot_be_judged_says_why(editor):
         assert why in answer, answer
     answer = said(tab, RIGHT["rows"].replace("e = tl.exp(", "e = tl.expp("))
     assert re.match(r"Right on 0 of \d+ problems\. Line \d+: .*expp", answer), "that is a mistake"
-    assert tab.wrong == []
 
 
 def test_a_launch_can_be_changed_and_an_unusual_grid_is_asked_for(editor):
@@ -104,37 +99,29 @@ def test_a_launch_can_be_changed_and_an_unusual_grid_is_asked_for(editor):
     assert "if your launcher has another, say it below" in said(tab, two)
     field(tab, "grid").fill("cdiv(M, 2) * B * H")
     assert run(tab, re.compile("Right on all"))
-    assert tab.wrong == []
 
 
 def test_a_link_holds_the_code_and_its_launch_and_runs_nothing(editor, open_page):
-    tab = editor(permissions=["clipboard-read", "clipboard-write"])
+    tab = editor(**CLIPBOARD)
     assert said(tab, changed(*MISTAKES[0][:1], *MISTAKES[0][2:])).startswith("Right on")
     tab.locator(".am-launch summary").click()
     field(tab, "BLOCK_M").fill("32")
     tab.get_by_role("button", name="Copy link").click()
     tab.get_by_role("button", name="Copied").wait_for()
-    other = open_page()
-    asked = []
-    other.on("request", lambda request: asked.append(request.url))
-    other.goto(tab.evaluate("navigator.clipboard.readText()"))
+    other = open_page(at=copied(tab))
     other.locator(STATUS).filter(has_text="has not run").wait_for()
     other.wait_for_load_state("networkidle")
-    assert not [url for url in some(asked) if "worker" in url or "pasted.json" in url]
+    assert not [url for url in some(other.asked) if "worker" in url or "pasted.json" in url]
     run(other, ANSWER)
     assert field(other, "BLOCK_M").input_value() == "32"
     assert "no scale" in other.locator(".am-play-mistake").inner_text()
-    assert tab.wrong == other.wrong == []
 
 
 @pytest.mark.parametrize(
     ("viewport", "scheme"), [(LAPTOP, "default"), (PHONE, "slate")], ids=["laptop", "phone"]
 )
 def test_it_is_usable_by_keyboard_and_without_a_fault_of_access(open_page, site, viewport, scheme):
-    from axe_playwright_python.sync_playwright import Axe
-
-    tab = open_page(viewport)
-    tab.goto(site + "paste/")
+    tab = open_page(viewport, at=site + "paste/")
     switch_scheme(tab, scheme)
     tab.locator(BUTTON).focus()
     tab.keyboard.press("Enter")
@@ -148,6 +135,4 @@ def test_it_is_usable_by_keyboard_and_without_a_fault_of_access(open_page, site,
     field(tab, "M and N").focus()
     wide = "document.documentElement.scrollWidth <= document.documentElement.clientWidth"
     assert tab.evaluate(wide), "nothing makes the page wider than the screen"
-    found = Axe().run(tab).response["violations"]
-    assert [(v["id"], v["nodes"][0]["html"][:200]) for v in perhaps(found, NOTHING)] == []
-    assert tab.wrong == []
+    assert violations(tab) == []

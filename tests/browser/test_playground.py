@@ -12,8 +12,8 @@ import pytest
 from snippets._lab.rooms import ROOT
 from snippets._site import exercises, playground
 from snippets._site.browser import LAPTOP, PHONE
-from tests.browser.browser import away_and_back, switch_scheme
-from tests.floors import perhaps, some
+from tests.browser.browser import CLIPBOARD, away_and_back, copied, switch_scheme, violations
+from tests.floors import some
 
 pytestmark = pytest.mark.browser
 pytest_plugins = ["tests.browser.browser"]
@@ -27,7 +27,6 @@ RIGHT = re.compile(r"Right on all \d+ problems\.")
 WRONG = re.compile(r"Right on \d+ of \d+ problems\.|Line \d+: ")
 BYTES = 180_000  # of scripts and style that come after the click, compressed
 ENGINE_BYTES = 42_000
-NOTHING = "axe finds nothing where all is well"
 
 
 @pytest.fixture
@@ -73,19 +72,17 @@ def mistaken(name, room="basic_attention"):
 
 
 def test_nothing_is_fetched_before_the_click_and_the_page_kernel_is_right(open_page, site):
-    tab, asked = open_page(), []
-    tab.on("request", lambda request: asked.append(request.url.removeprefix(site)))
-    tab.goto(site + POST)
+    tab = open_page(at=site + POST)
     tab.mouse.wheel(0, 4000)
     tab.locator(BUTTON).scroll_into_view_if_needed()
     tab.wait_for_load_state("networkidle")
     late = re.compile(r"/playground/|codemirror|data/interpreter")
-    assert not [url for url in some(asked) if late.search(url)]
+    assert not [url for url in some(tab.asked) if late.search(url)]
     tab.locator(BUTTON).click()
     tab.locator(CODE).wait_for()
     room = "basic_attention/problems.json"
     for part in ("playground/panel.js", "playground/panel.css", "codemirror", room):
-        assert [url for url in asked if part in url], part
+        assert [url for url in tab.asked if part in url], part
     run(tab, RIGHT)
     verdicts = tab.locator(".am-play-verdicts button")
     assert verdicts.count() >= 5
@@ -93,7 +90,6 @@ def test_nothing_is_fetched_before_the_click_and_the_page_kernel_is_right(open_p
     tab.locator(".am-play").get_by_text("bytes loaded").wait_for()
     rows = tab.locator(".am-play-table tbody tr td:last-child").all_inner_texts()
     assert some(rows) == ["the same"] * len(rows)
-    assert tab.wrong == []
 
 
 def test_the_editor_opens_at_the_section_of_its_button(panel):
@@ -141,7 +137,6 @@ def test_a_right_kernel_is_raced_against_measured_times_and_its_bound_is_counted
     at_work.evaluate("part => part.scrollIntoView({ block: 'center', behavior: 'instant' })")
     top, editor = (x.bounding_box() for x in (at_work, tab.locator(".am-play-editor")))
     assert editor["y"] + editor["height"] <= top["y"], "the editor lies over it"
-    assert tab.wrong == []
 
 
 def test_a_mistake_is_named_with_its_line_and_the_wrong_cells(panel):
@@ -157,7 +152,6 @@ def test_a_mistake_is_named_with_its_line_and_the_wrong_cells(panel):
     tab.get_by_role("button", name="As on the page").click()
     assert tab.locator(".am-play-verdicts button").count() == 0
     run(tab, RIGHT)
-    assert tab.wrong == []
 
 
 def test_a_step_shows_the_variables_and_the_addresses_differ_from_the_page(panel):
@@ -179,13 +173,11 @@ def test_a_step_shows_the_variables_and_the_addresses_differ_from_the_page(panel
     last = tab.locator(".am-play-addresses input[type=range]")
     last.fill(last.get_attribute("max"))
     assert "that only it touches" in words.inner_text()
-    assert tab.wrong == []
 
 
 @pytest.mark.parametrize("viewport", [LAPTOP, PHONE], ids=["laptop", "phone"])
 def test_it_is_usable_by_keyboard_alone(open_page, site, viewport):
-    tab = open_page(viewport)
-    tab.goto(site + POST)
+    tab = open_page(viewport, at=site + POST)
     tab.locator(BUTTON).focus()
     tab.keyboard.press("Enter")
     tab.locator(CODE).wait_for()
@@ -210,7 +202,6 @@ def test_it_is_usable_by_keyboard_alone(open_page, site, viewport):
     tab.get_by_role("button", name="Close").press("Enter")
     assert tab.locator(".am-play").count() == 0
     assert tab.evaluate(f'document.activeElement === document.querySelector("{BUTTON}")')
-    assert tab.wrong == []
 
 
 @pytest.mark.parametrize(
@@ -235,7 +226,6 @@ def test_bad_input_gives_a_message_and_the_page_stays_alive(panel, old, new, mes
     assert tab.evaluate("1 + 1") == 2
     tab.get_by_role("button", name="As on the page").click()
     run(tab, RIGHT)
-    assert tab.wrong == []
 
 
 def packed(text):
@@ -245,21 +235,19 @@ def packed(text):
 
 
 def test_a_link_holds_an_edit_and_runs_nothing(panel, open_page):
-    tab = panel(permissions=["clipboard-read", "clipboard-write"])
+    tab = panel(**CLIPBOARD)
     text, _ = mistaken("mean of V")
     write(tab, text)
     tab.get_by_role("button", name="Copy link").click()
     tab.get_by_role("button", name="Copied").wait_for()
-    link = tab.evaluate("navigator.clipboard.readText()")
+    link = copied(tab)
     assert link == tab.url
     assert len(link) < 3000
-    other = open_page()
-    other.goto(link)
+    other = open_page(at=link)
     other.locator(STATUS).filter(has_text="came with the link").wait_for()
     assert other.locator(".am-play-verdicts button").count() == 0
     run(other, WRONG)
     assert "mean of V" in other.locator(".am-play-mistake").inner_text()
-    assert tab.wrong == other.wrong == []
 
 
 def test_a_link_of_a_listing_that_the_page_shows_no_more_opens(open_page, site):
@@ -271,7 +259,6 @@ def test_a_link_of_a_listing_that_the_page_shows_no_more_opens(open_page, site):
     tab.get_by_role("button", name="Close").click()
     tab.locator(f".am-edit[data-kernel='{kernel}']").click()
     tab.locator(".am-play").wait_for()
-    assert tab.wrong == []
 
 
 @pytest.mark.parametrize(
@@ -288,11 +275,11 @@ def test_a_link_of_a_listing_that_the_page_shows_no_more_opens(open_page, site):
     ids=["letters", "cut off", "a bomb", "no kernel", "no name", "a path", "a built-in"],
 )
 def test_a_hostile_link_gives_a_message(open_page, site, name, letters, message):
-    tab = open_page()
-    tab.goto(f"{site}{POST}#edit={name if name == '%' else quote(name, safe='')}~{letters}")
+    tab = open_page(
+        at=f"{site}{POST}#edit={name if name == '%' else quote(name, safe='')}~{letters}"
+    )
     tab.locator(".am-missing", has_text=message).wait_for()
     assert tab.locator(".am-play").count() == 0
-    assert tab.wrong == []
 
 
 DECLARED = [
@@ -329,17 +316,14 @@ def test_a_wrong_answer_of_an_exercise_is_named_and_a_bug_only_when_asked(panel)
     assert "not rescaled" not in mistake.inner_text()
     mistake.get_by_text("Name the mistake").click()
     mistake.get_by_text("values collected so far").wait_for()
-    assert tab.wrong == []
 
 
 def test_the_front_page_leads_to_an_open_editor(open_page, site):
-    tab = open_page()
-    tab.goto(site)
+    tab = open_page(at=site)
     tab.get_by_role("link", name="Write a first kernel here").click()
     tab.locator(
         ".am-exercise[data-exercise='coalescing:line_sums'] + .am-play .cm-line"
     ).first.wait_for()
-    assert tab.wrong == []
 
 
 def test_what_was_seen_stands_beside_the_editor_and_on_a_phone_below(panel):
@@ -398,7 +382,6 @@ def test_every_stub_fails_every_answer_passes_and_progress_stays(panel, site):
     assert tab.locator(".am-rung[aria-current]").count() == 0
     tab.goto(site + "playground/")
     tab.locator(".am-tally", has_text=done).wait_for()
-    assert tab.wrong == []
 
 
 @pytest.mark.parametrize("viewport", [LAPTOP, PHONE], ids=["laptop", "phone"])
@@ -443,12 +426,10 @@ def test_the_first_rung_shows_a_loop_and_its_task_stays_in_sight(panel, viewport
     tab.locator(".am-play").get_by_role("link", name="Next: 2.").click()
     box = "document.querySelector('#rung-coalescing-column_sums').getBoundingClientRect()"
     tab.wait_for_function(f"{box}.top > 0 && {box}.top < innerHeight")
-    assert tab.wrong == []
 
 
 def test_without_scripts_the_tasks_can_be_read_and_the_files_are_linked(open_page, site):
-    tab = open_page(java_script_enabled=False)
-    tab.goto(site + "playground/")
+    tab = open_page(at=site + "playground/", java_script_enabled=False)
     assert "Without JavaScript nothing runs" in tab.locator("article").inner_text()
     assert not tab.locator(".am-edit:visible").count()
     tab.locator(".am-rung").last.click()
@@ -471,7 +452,6 @@ def test_every_kernel_of_the_site_is_listed_and_opens_a_panel_of_its_own(panel):
     name = listed[-1].split(":")[1]
     assert tab.locator(f".am-play[aria-label='Edit and run: {name}']").is_visible()
     run(tab, RIGHT)
-    assert tab.wrong == []
 
 
 def test_what_comes_after_the_click_is_light_and_the_worker_asks_nobody(site_folder):
@@ -493,8 +473,6 @@ def test_what_comes_after_the_click_is_light_and_the_worker_asks_nobody(site_fol
 
 @pytest.mark.parametrize("scheme", ["default", "slate"])
 def test_the_panel_has_no_serious_fault_of_access(panel, scheme):
-    from axe_playwright_python.sync_playwright import Axe
-
     tab = panel()
     switch_scheme(tab, scheme)
     text, _ = mistaken("padding gets weight")
@@ -502,6 +480,4 @@ def test_the_panel_has_no_serious_fault_of_access(panel, scheme):
     run(tab, WRONG)
     tab.get_by_text("Step through one program").click()
     tab.locator(".am-play-stepping canvas, .am-play-stepping code").first.wait_for()
-    found = Axe().run(tab, context=".am-play").response["violations"]
-    grave = [v for v in perhaps(found, NOTHING) if v["impact"] in ("serious", "critical")]
-    assert [(v["id"], v["nodes"][0]["html"][:200]) for v in perhaps(grave, NOTHING)] == []
+    assert violations(tab, grave=True, context=".am-play") == []

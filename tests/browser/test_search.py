@@ -153,11 +153,9 @@ def right(found, wanted):
 @pytest.fixture
 def searched(open_page, site):
     """A page whose search box is open."""
-    page = open_page()
-    page.goto(site + "reference/glossary/", wait_until="networkidle")
+    page = open_page(at=site + "reference/glossary/", until="networkidle")
     page.keyboard.press("/")
-    yield page
-    assert page.wrong == []
+    return page
 
 
 def test_nineteen_of_twenty_questions_find_their_section(searched, site):
@@ -223,8 +221,7 @@ def test_a_keyboard_that_leaves_the_search_closes_it(searched):
 
 
 def test_on_a_phone_an_answer_opens_at_its_section(open_page, site):
-    page = open_page(PHONE, has_touch=True, is_mobile=True)
-    page.goto(site, wait_until="networkidle")
+    page = open_page(PHONE, at=site, until="networkidle", has_touch=True, is_mobile=True)
     page.evaluate("scrollTo(0, 1500)")
     page.locator("label[for=__search]:visible").first.tap()
     page.locator("[data-md-scrolllock]").wait_for()
@@ -233,4 +230,3 @@ def test_on_a_phone_an_answer_opens_at_its_section(open_page, site):
     page.wait_for_url(address)
     page.wait_for_timeout(1000)  # the theme's scroll, back to where the page was
     assert 0 <= page.locator("#packed").bounding_box()["y"] < PHONE["height"] / 2
-    assert page.wrong == []

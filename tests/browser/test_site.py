@@ -12,6 +12,7 @@ from snippets._site.browser import addresses as addresses_of
 from tests.browser.browser import (
     away_and_back,
     measure_shift,
+    only_missing,
     plotly_is_loaded,
     switch_scheme,
 )
@@ -77,8 +78,7 @@ def test_the_policy_stops_a_planted_fault(browser, addresses, fault):
 
 
 def test_the_keyboard_reaches_the_page_and_its_focus_is_seen(open_page, addresses):
-    page = open_page()
-    page.goto(next(a for a in addresses if "/posts/" in a))
+    page = open_page(at=next(a for a in addresses if "/posts/" in a))
     seen = []
     for _ in range(40):
         page.keyboard.press("Tab")
@@ -92,8 +92,7 @@ def test_the_keyboard_reaches_the_page_and_its_focus_is_seen(open_page, addresse
 
 
 def test_the_scheme_answers_to_keys_is_kept_and_follows_the_system(open_page, addresses):
-    page = open_page(color_scheme="dark")
-    page.goto(addresses[0])
+    page = open_page(at=addresses[0], color_scheme="dark")
     body = page.locator("body")
     assert body.get_attribute("data-md-color-scheme") == "slate"
     page.emulate_media(color_scheme="light")
@@ -104,7 +103,6 @@ def test_the_scheme_answers_to_keys_is_kept_and_follows_the_system(open_page, ad
     assert body.get_attribute("data-md-color-scheme") == "slate"
     page.goto(addresses[1])
     assert body.get_attribute("data-md-color-scheme") == "slate"
-    assert page.wrong == []
 
 
 def test_a_page_is_light_before_a_figure_is_seen(browser, site, site_folder):
@@ -128,8 +126,7 @@ def test_a_page_is_light_before_a_figure_is_seen(browser, site, site_folder):
 @pytest.mark.parametrize("post", ["tiled_attention", "basic_attention"])
 def test_code_and_charts_take_the_room_that_was_kept_for_them(open_page, site, post, viewport):
     """Else what a reader reaches for moves away under the pointer."""
-    page = open_page(viewport)
-    page.goto(f"{site}posts/{post}/", wait_until="load")
+    page = open_page(viewport, at=f"{site}posts/{post}/")
     found = page.evaluate(KEPT_AND_TAKEN)
     least = 2 if viewport is PHONE else 4  # a phone wraps code and keeps it no room
     for name, kept, taken in some(found, least):
@@ -177,7 +174,6 @@ def test_a_figure_is_drawn_when_it_comes_near_and_nothing_jumps(open_page, site)
         "box => box.clientWidth == box.querySelector('.main-svg').getAttribute('width')",
         arg=box.element_handle(),
     )
-    assert page.wrong == []
 
 
 def test_a_figure_follows_the_scheme_and_instant_navigation(open_page, site):
@@ -192,7 +188,6 @@ def test_a_figure_follows_the_scheme_and_instant_navigation(open_page, site):
     away_and_back(page)
     page.locator(".am-plot").first.scroll_into_view_if_needed()
     page.locator(DRAWN).first.wait_for()
-    assert page.wrong == []
 
 
 @pytest.mark.parametrize("broken", ["missing", "truncated"])
@@ -208,3 +203,4 @@ def test_figure_data_that_cannot_be_read_is_named(open_page, site, broken):
     message.wait_for()
     assert name in message.inner_text()
     assert ("404" if broken == "missing" else "JSON") in message.inner_text()
+    only_missing(page)

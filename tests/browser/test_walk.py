@@ -9,7 +9,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 
 from snippets._site.browser import LAPTOP, PHONE, addresses, see_everything
-from tests.browser.browser import PATIENCE, switch_scheme
+from tests.browser.browser import PATIENCE, only_missing, switch_scheme
 from tests.floors import some
 
 pytestmark = pytest.mark.browser
@@ -146,10 +146,10 @@ SEEN = {
 @pytest.mark.parametrize("device", DEVICES)
 def test_a_planted_fault_is_seen(open_page, site, device):
     ask, options = DEVICES[device]
-    page = open_page(**options)
-    page.goto(site + "posts/coalescing/")
+    page = open_page(at=site + "posts/coalescing/", **options)
     within = page.locator(".md-content__inner")
     within.evaluate("(e, html) => e.insertAdjacentHTML('beforeend', html)", PLANTED[device])
     found = {what: " ".join(answers) for what, answers in ask(page).items()}
     for what, parts in SEEN[device].items():
         assert [part for part in parts if part not in found[what]] == [], what
+    only_missing(page)  # the planted picture

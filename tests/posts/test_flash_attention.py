@@ -21,6 +21,7 @@ from tests.refusals import assert_refused
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 ON_GPU = DEVICE == "cuda"
+COMPILER_SECONDS = 60
 DTYPES = [torch.float16, torch.bfloat16, torch.float32]
 AWKWARD = [1, 2, 63, 64, 65, 127, 129]
 ROWS = [(architecture, width) for architecture, rows in TILE_CONFIGS.items() for width in rows]

@@ -36,6 +36,7 @@ from tests.refusals import assert_refused, each_refusal
 
 ON_GPU = torch.cuda.is_available()
 HOPPER = ON_GPU and torch.cuda.get_device_capability() == (9, 0)
+COMPILER_SECONDS = 60
 OF_256 = variant("hopper_attention", WIDE)
 FAST = variant("hopper_attention", IN_TURN)
 EXACT = 2 + Variant._fields.index("EXACT")  # among a plan's constants: after CAUSAL and MASKED

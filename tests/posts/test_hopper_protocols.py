@@ -50,6 +50,7 @@ from tests.posts.arrivals import arrivals
 
 PLAIN = Variant(CONSUMERS=2, STAGES=2)
 BASE = PLAIN._replace(OVERLAP=True)
+COMPILER_SECONDS = 60
 IN_TURN = variant("hopper_attention", in_turn.TURNS)
 WIDE = variant("hopper_attention", wide.PIECES)
 FAST = variant("hopper_attention", bench.APART[64]["weights not in pairs"])  # no assembly

@@ -53,6 +53,7 @@ from tests.refusals import assert_refused, each_refusal
 
 SIZES = [2, 3, 4]
 ON_GPU = torch.cuda.is_available()
+COMPILER_SECONDS = 60
 pytestmark = pytest.mark.skipif(ON_GPU, reason="bench.check holds the GPUs to the same")
 
 

@@ -13,7 +13,7 @@ def python(*arguments: Any, cwd: Any = ROOT, **changes: Any) -> subprocess.Compl
     env = {name: str(value) for name, value in (os.environ | changes).items() if value is not None}
     command = [sys.executable, *map(str, arguments)]
     return subprocess.run(
-        command, cwd=cwd, env=env, capture_output=True, text=True, timeout=600, check=False
+        command, cwd=cwd, env=env, capture_output=True, text=True, timeout=300, check=False
     )
 
 

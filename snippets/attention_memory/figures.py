@@ -31,8 +31,7 @@ PAGE = "docs/posts/attention_memory.md"
 SDPA = "docs/how_to/sdpa_backends.md"
 
 
-def tensors(results):
-    rows = results[0].rows
+def tensors(rows):
     full = only(rows, dtype="float32")
     together = sum(full[name] for name in NAMED)
     return Figure(
@@ -50,8 +49,7 @@ def _layer(row):
     return case_of(row, "B", "H", "N", "D")
 
 
-def counted(results):
-    rows = results[0].rows
+def counted(rows):
     first = only(rows, dtype="float32", backward=False, causal=False)
     causal = only(rows, dtype="float32", backward=False, causal=True)
     training = only(rows, dtype="float32", backward=True, causal=False)
@@ -88,8 +86,7 @@ BUMP = 512  # where FlashAttention-2 splits the keys
 PASSES = {"forward and backward": {"backward": True}, "forward": {"backward": False}}
 
 
-def peak_memory(results):
-    rows = results[0].rows
+def peak_memory(results, rows):
     peaks = {name: _peaks(rows, name) for name in values(pick(rows), "implementation")}
     growth = {name: _growth(found) for name, found in peaks.items() if len(found) > 1}
     steep = {name for name, x in growth.items() if x > SQUARE}
@@ -189,8 +186,7 @@ def _growth(rows):
     return last["bytes_peak"] / before["bytes_peak"]
 
 
-def calculator(results):
-    rows = results[0].rows
+def calculator(rows):
     cards = {r["card"]: r["memory_bytes"] for r in pick(rows, kind="card")}
     cases = pick(rows, kind="case")
     first = next(r for r in cases if not (r["causal"] or r["backward"]))
@@ -458,8 +454,7 @@ GROUPED = "D 64, 2 heads of k and v"
 MASKS = {"none": "no mask", "causal": "is_causal", "bool": "bool mask", "float": "float mask"}
 
 
-def backends(results):
-    rows = results[0].rows
+def backends(results, rows):
     chosen, forced = pick(rows, kind="chosen"), pick(rows, kind="forced")
     shapes, dtypes = values(chosen, "shape"), values(chosen, "dtype")
     masks = [mask for mask in MASKS if mask in values(chosen, "mask")]

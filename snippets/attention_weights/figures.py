@@ -105,8 +105,7 @@ def _map_file(result, layers):
     }
 
 
-def claims(results):
-    rows = results[0].rows
+def claims(rows):
 
     def said(row, name):
         return listed(dict.fromkeys(_word(row["tokens"][i]) for i in row[name]))
@@ -132,8 +131,7 @@ def claims(results):
     )
 
 
-def heads_of_the_model(results):
-    rows = results[0].rows
+def heads_of_the_model(results, rows):
     share = field("to_first", "share", units.fraction)
     entropy = field("entropy_relative", "entropy", units.fraction)
     back = max(rows, key=lambda r: r["to_previous"])
@@ -176,8 +174,7 @@ def _over_seeds(rows):
                 }
 
 
-def scaling(results):
-    rows = results[0].rows
+def scaling(results, rows):
     keys, widths = rows[0]["keys"], values(rows, "d")
     drawn = derived(results, lambda result: _over_seeds(result.rows))
     at = {(r["name"], r["d"], r["scaled"]): r["median"] for r in drawn[0].rows}
@@ -246,8 +243,7 @@ def scaling(results):
     )
 
 
-def forward(results):
-    rows = results[0].rows
+def forward(rows):
     compared = Comparison(rows, OURS, [CAUSAL, EAGER], by=("dtype", "N"))
     usual = compared.case("float32", 1024)
     behind = {N: ratio(1 / compared[EAGER][compared.case("float32", N)]) for N in (16, 1024)}

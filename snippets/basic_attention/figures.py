@@ -14,8 +14,7 @@ SYMBOLS = ("circle", "square", "diamond")
 PAGE = "docs/posts/basic_attention.md"
 
 
-def scene(results):
-    rows = results[0].rows
+def scene(rows):
     *keys, whole = rows
     loaded = sum(r["bytes"]["k"] + r["bytes"]["v"] for r in keys) + whole["bytes"]["q"]
     return Figure(
@@ -34,8 +33,7 @@ def scene(results):
     )
 
 
-def forward(results):
-    rows = results[0].rows
+def forward(results, rows):
     widths, dtypes = values(rows, "D"), values(rows, "dtype")
     compared = Comparison(rows, OURS, [SDPA], by=("dtype", "N", "D"))
     slower = {c: 1 / x for c, x in compared[SDPA].items()}
@@ -95,8 +93,8 @@ def _of(implementation, D):
     return {"implementation": implementation, "D": D}
 
 
-def traffic(results):
-    one = only(results[0].rows, case="one program")
+def traffic(rows):
+    one = only(rows, case="one program")
     elements = thousands(one["elements"])
     return Figure(
         finding=f"For one row of output a program loads {elements} elements.",
@@ -152,8 +150,7 @@ PARTS = {
 LOADS, READING = PARTS["loads"], PARTS["reading"]
 
 
-def ablation(results):
-    rows = results[0].rows
+def ablation(results, rows):
     names = {n: "the whole kernel" if n == OURS else n for n in values(rows, "implementation")}
     whole, *less = names
     compared = Comparison(rows, whole, less, by=("heads", "N"))
@@ -209,8 +206,7 @@ def ablation(results):
     )
 
 
-def warps(results):
-    rows = results[0].rows
+def warps(results, rows):
     lengths, heads = values(rows, "N"), values(rows, "heads")
 
     def ms(number, N, heads):
@@ -270,8 +266,7 @@ def registers(results):
     )
 
 
-def heads(results):
-    rows = results[0].rows
+def heads(rows):
     ours = {r["heads"]: TIME(r) for r in pick(rows, implementation=OURS)}
     return Figure(
         finding=f"Two heads take {ratio(ours[2] / ours[1])} the time of one: N 1024, D 64, "
@@ -283,8 +278,7 @@ def heads(results):
     )
 
 
-def error(results):
-    rows = results[0].rows
+def error(rows):
     closer = [r for r in rows if r["error_largest"] <= r["pytorch_error_largest"]]
     one = only(rows, dtype="float32", D=64, N=1024)
     return Figure(

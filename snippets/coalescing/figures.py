@@ -117,8 +117,7 @@ def _beside(rows, ours, implementation=CLONE):
     return only(rows, implementation=implementation, dtype=ours["dtype"], stride=ours["stride"])
 
 
-def lanes(results):
-    rows = results[0].rows
+def lanes(rows):
     at = {(r["dtype"], r["stride"]): r for r in rows}
     asked, dtypes = len(rows[0]["lane_bytes"]), values(rows, "dtype")
 
@@ -180,8 +179,7 @@ def lanes(results):
     )
 
 
-def transposed(results):
-    rows = results[0].rows
+def transposed(results, rows):
     dtypes = values(rows, "dtype")
     side = max(values(rows, "side"))
     names = {r["implementation"]: r["read"] for r in rows}
@@ -229,8 +227,7 @@ def transposed(results):
 PER_REQUEST = Quantity("sectors per request", lambda r: r["sectors"] / r["requests"], units.number)
 
 
-def sectors(results):
-    rows = results[0].rows
+def sectors(rows):
     loads = [r for r in rows if r["key"].startswith("attention:")]
     loads = [r for r in loads if r["key"] != "attention:transposed"]
     whole = [r for r in loads if r["bytes_used"] == r["sectors"] * r["sector_bytes"]]

@@ -29,8 +29,7 @@ SQUARE, LONG = 4096, 8192  # sides of matrices that the page names
 PAGE = "docs/posts/composed_attention.md"
 
 
-def forward(results):
-    rows = results[0].rows
+def forward(results, rows):
     names = [OURS, BASIC, EAGER, SDPA]
     compared = Comparison(rows, OURS, names[1:], by=("dtype", "N"))
     basic, eager, sdpa = (compared[name] for name in compared.others)
@@ -70,8 +69,7 @@ def forward(results):
     )
 
 
-def transpose(results):
-    rows = results[0].rows
+def transpose(rows):
     ours, torch, copy = "composed_attention:transpose", "torch:transpose", "torch:clone"
     compared = Comparison(rows, ours, [torch, copy], by=("dtype", "N"))
     single, half = (compared.case(dtype, LONG) for dtype in BOTH)
@@ -85,8 +83,7 @@ def transpose(results):
     )
 
 
-def matmul(results):
-    rows = results[0].rows
+def matmul(results, rows):
     ours, torch = "composed_attention:matmul", "torch:matmul"
     compared = Comparison(rows, ours, [torch], by=("dtype", "N"))
     single, half = (compared.case(dtype, SQUARE) for dtype in BOTH)
@@ -126,8 +123,7 @@ def resources(results):
     )
 
 
-def softmax(results):
-    rows = results[0].rows
+def softmax(rows):
     ours, torch, copy = "composed_attention:softmax", "torch:softmax", "torch:clone"
     compared = Comparison(rows, ours, [torch, copy], by=("columns",))
     at = compared.case(SQUARE)
@@ -140,8 +136,7 @@ def softmax(results):
     )
 
 
-def alignment(results):
-    rows = results[0].rows
+def alignment(rows):
     narrow, wide, long, longest = (only(rows, columns=n) for n in (5000, 5008, 8184, LONG))
     return Figure(
         finding=f"Rows of {narrow['columns']} numbers are read and written at "
@@ -157,8 +152,7 @@ def alignment(results):
     )
 
 
-def memory_traffic(results):
-    rows = results[0].rows
+def memory_traffic(rows):
 
     def at(step, dtype):
         return only(rows, step=step, dtype=dtype, N=SQUARE)
@@ -260,8 +254,8 @@ def _least(row, copy):
     return row["bytes_moved"] / copy * 1e3
 
 
-def strides(results):
-    over = Comparison(results[0].rows, OURS, [EXERCISE], by=("dtype", "N"))[EXERCISE]
+def strides(rows):
+    over = Comparison(rows, OURS, [EXERCISE], by=("dtype", "N"))[EXERCISE]
     return Figure(
         finding=f"Reading k through swapped strides changes the time by {change(over[over.worst])} "
         f"({case(over.worst)}) to {change(over[over.best])} ({case(over.best)}).",

@@ -29,8 +29,7 @@ def _shapes(rows):
     return list(dict.fromkeys((r["batch"], r["N"]) for r in rows))
 
 
-def splits(results):
-    rows = results[0].rows
+def splits(results, rows):
     gains, loss = [], []
     for batch, N in _shapes(rows):
         mine = pick(rows, batch=batch, N=N)
@@ -71,8 +70,7 @@ def splits(results):
     )
 
 
-def combining(results):
-    rows = results[0].rows
+def combining(rows):
     late = f"{OURS}:in order"
     early = Comparison(rows, OURS, [late], ("batch", "N", "splits"))[late]
     gain = between(early.values(), ratio)
@@ -82,8 +80,7 @@ def combining(results):
     )
 
 
-def bandwidth(results):
-    rows = results[0].rows
+def bandwidth(results, rows):
     beside_ = Comparison(rows, OURS, RIVALS, CASE)
     there = [OURS, *(name for name in RIVALS if beside_[name])]
     best = beside_.best(RIVALS)
@@ -171,8 +168,8 @@ def tokens(results):
 HELD = 64  # rows that a program of the kernel holds at most
 
 
-def intensity(results):
-    rows = sorted(pick(results[0].rows, implementation=OURS), key=lambda r: (r["rows"], TIME(r)))
+def intensity(rows):
+    rows = sorted(pick(rows, implementation=OURS), key=lambda r: (r["rows"], TIME(r)))
     held = [r for r in rows if r["rows"] <= HELD][-1]
     more = next(r for r in rows if r["rows"] > HELD)
     return Figure(
@@ -187,8 +184,8 @@ def intensity(results):
     )
 
 
-def sharing(results):
-    slower = Comparison(results[0].rows, OURS, [APART], ("group", "batch"))[APART]
+def sharing(rows):
+    slower = Comparison(rows, OURS, [APART], ("group", "batch"))[APART]
     four, eight = (between(slower.where(group=n).values(), ratio) for n in (4, 8))
     return Figure(
         finding="With a program for each query head a call takes longer: of groups of four "
@@ -197,8 +194,8 @@ def sharing(results):
     )
 
 
-def pages(results):
-    rows = _middle_runs(results[0].rows)
+def pages(rows):
+    rows = _middle_runs(rows)
     names = values(pick(rows), "implementation")
     long = [r for r in pick(rows) if r["bytes_compulsory"] >= SMALL * r["calls"]]
 
@@ -228,8 +225,7 @@ def pages(results):
     )
 
 
-def float8(results):
-    rows = results[0].rows
+def float8(rows):
     small, window = (
         Comparison(rows, name, [OURS], ("batch", "N"))[OURS] for name in (FLOAT8, f"{OURS}:window")
     )
@@ -263,8 +259,7 @@ def float8(results):
     )
 
 
-def popular(results):
-    rows = results[0].rows
+def popular(rows):
     most = per_second(max(map(BANDWIDTH, rows)))
     return Figure(
         finding=f"Choices of the page Your kernel, decoding, at up to {most}.",
@@ -282,8 +277,7 @@ def _middle_runs(rows):
     return timed + [row for row in rows if "error" in row]
 
 
-def ragged(results):
-    rows = results[0].rows
+def ragged(rows):
     alike = only(rows, implementation=OURS, batch=16, kind="all alike")
     slower, cut = (
         TIME(only(rows, implementation=name, batch=16, kind="one holds a quarter")) / TIME(alike)
@@ -296,8 +290,7 @@ def ragged(results):
     )
 
 
-def invariance(results):
-    rows = results[0].rows
+def invariance(rows):
     same = f"{OURS}:batch-invariant"
     longer = between(Comparison(rows, OURS, [same], ("batch", "N"))[same].values(), ratio)
     return Figure(
@@ -307,8 +300,7 @@ def invariance(results):
     )
 
 
-def host_time(results):
-    rows = results[0].rows
+def host_time(rows):
     two = only(rows, implementation=f"{OURS}:two launches")
     times = TIME(two) / TIME(only(rows, implementation=SDPA))
     return Figure(

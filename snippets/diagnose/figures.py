@@ -15,8 +15,7 @@ EXAMPLES = {  # section of the page → the case that it shows
 }
 
 
-def kernels(results):
-    rows = results[0].rows
+def kernels(rows):
     verdicts = Counter(row["verdict"] for row in rows)
     joined = {row["planted"].count(" + ") for row in rows if row["verdict"] == "no name"}
     return Figure(
@@ -60,8 +59,7 @@ def _example(row):
     )
 
 
-def mistakes(results):
-    rows = results[0].rows
+def mistakes(rows):
     return Figure(
         finding=f"{len(rows)} mistakes have a name.",
         table=[

@@ -23,8 +23,7 @@ def _tokens(rows):
     return cell(rows[0]["batch"] * rows[0]["N"])
 
 
-def kernels(results):
-    rows = results[0].rows
+def kernels(results, rows):
     compared = Comparison(rows, OURS, [r["implementation"] for r in pick(rows)])
     far = compared.cases[-1]
     gain = compared[TILED][far]
@@ -39,8 +38,7 @@ def kernels(results):
     )
 
 
-def staircase(results):
-    rows = results[0].rows
+def staircase(results, rows):
     steps = [n for n in values(rows, "implementation") if n not in (OURS, CUDNN)]
     first, *_, untiled, last = steps
     tiled = Comparison(rows, last, [untiled], ("D",))[untiled]
@@ -112,8 +110,7 @@ VERDICTS = {
 }
 
 
-def scene(results):
-    rows = results[0].rows
+def scene(rows):
     masked = {
         name: [r["masked"] for r in rows if r["example"] == name and "masked" in r]
         for name in values(rows, "example")
@@ -137,8 +134,7 @@ def scene(results):
     )
 
 
-def ladder(results):
-    rows = results[0].rows
+def ladder(rows):
     found = _gains(rows)
     step = {rung: r["step"] for rung, r in _steps(rows).items()}
     gain, at, best = max((x, at, rung) for rung, of in found.items() for at, x in of.items())
@@ -209,8 +205,7 @@ def _told(gain):
     return change(gain) if gain.word in ("ahead", "behind") else f"({change(gain)})"
 
 
-def sweep(results):
-    rows = results[0].rows
+def sweep(results, rows):
     shares = _shares(results[0])
     tiles = {
         r["implementation"]: f"{r['BLOCK_M']} × {r['BLOCK_N']}, {r['num_warps']}, {r['num_stages']}"
@@ -275,8 +270,7 @@ def _shares(result):
     return [{**r, "share": fastest[_grid(r)] / TIME(r)} for r in timed]
 
 
-def forward(results):
-    rows = results[0].rows
+def forward(results, rows):
     halves = pick(rows, dtype="bfloat16")
     main = Comparison(halves, OURS, [CUDNN, FLASH, FLEX], ("D", "causal", "N"))
     cudnn, flash, flex = (main[name] for name in main.others)
@@ -328,8 +322,7 @@ def roofline(results):
     )
 
 
-def memory(results):
-    rows = results[0].rows
+def memory(rows):
     far = max(pick(rows, implementation=OURS), key=lambda r: r["N"])
     extra = [r["peak_bytes"] - r["result_bytes"] for r in pick(rows, implementation=OURS)]
     peak = field("peak_bytes", "allocated at the peak", units.size)
@@ -343,8 +336,7 @@ def memory(results):
     )
 
 
-def error(results):
-    rows = results[0].rows
+def error(rows):
     ours, eager = (
         {(r["dtype"], r["D"], r["N"]): r["largest"] for r in pick(rows, implementation=name)}
         for name in (OURS, EAGER)
@@ -356,8 +348,7 @@ def error(results):
     )
 
 
-def host_time(results):
-    rows = results[0].rows
+def host_time(rows):
     kept, asked = ([r["ms_p50"] for r in pick(rows, part=part)] for part in PARTS)
     return Figure(
         finding="The host's own time for a call and for its parts: bfloat16, 8 heads of 128 "

@@ -114,8 +114,7 @@ def registers(results):
     )
 
 
-def dq(results):
-    rows = results[0].rows
+def dq(results, rows):
     names = [TWO, KEYS, QUERIES, ONE, NOT_ADDED, NO_DQ]
     compared = Comparison(rows, TWO, names[1:], by=("D", "causal", "N"))
     cases = [case for case in compared.cases if all(compared.ms(n, case) for n in names)]

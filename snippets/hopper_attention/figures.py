@@ -28,8 +28,8 @@ FLOP_A_CYCLE = 4096  # of a multiprocessor's tensor cores, in 16 bits
 MEDIANS = "Medians; L2 flushed before every call; all take turns."
 
 
-def barriers(results):
-    rows = [_as_the_page_says(row) for row in results[0].rows]
+def barriers(rows):
+    rows = [_as_the_page_says(row) for row in rows]
     whole, *removed = rows
     table = columns(
         removed,
@@ -86,8 +86,7 @@ def _first_trouble(row):
     return f"deadlock: {listed(f'{part} waits for {asks}' for part, asks in left.items())}"
 
 
-def protocol_mutants(results):
-    rows = results[0].rows
+def protocol_mutants(rows):
     wrong = [r for r in rows if r["message"]]
     return Figure(
         finding=f"{len(wrong)} kernels with a mistake in their protocol, and the simulation says "
@@ -105,8 +104,7 @@ def protocol_mutants(results):
     )
 
 
-def timeline(results):
-    rows = results[0].rows
+def timeline(rows):
     scenes = [_rounded(r) for r in rows if "example" in r]
     scenes = [r for r in scenes if "part" not in r or r["end"] > r["start"]]
     recorded, *broken = (r for r in scenes if "listing" in r)
@@ -168,8 +166,7 @@ def _overlap(scores, other):
     return max(0, min(scores["end"], other["end"]) - max(scores["start"], other["start"]))
 
 
-def resources(results):
-    rows = results[0].rows
+def resources(rows):
     overlapping = [r for r in rows if r["OVERLAP"]]
     whole = sum(r["exponentials_under_products"] == r["exponentials"] for r in overlapping)
     undone = [r for r in overlapping if not r["exponentials_under_products"]]
@@ -195,8 +192,7 @@ def resources(results):
 TAKEN_APART = ("undone by the compiler", "three consumers")
 
 
-def rungs(results):
-    rows = results[0].rows
+def rungs(results, rows):
     found, steps = _gains(rows), _steps(rows)
     told = {r["implementation"]: r for r in rows if "base" in r}
     (first,) = (rung for rung in told if rung not in steps)
@@ -380,8 +376,7 @@ def order(results):
     )
 
 
-def forward(results):
-    rows = results[0].rows
+def forward(results, rows):
     main = Comparison(pick(rows, dtype="bfloat16"), OURS, [CUDNN, TRITON, FLASH, FLEX], BY)
     cudnn, triton, flash, flex = (main[name] for name in main.others)
     best, the_best = main.best() or cudnn, main.the_best() or named(CUDNN)
@@ -431,8 +426,8 @@ def forward(results):
     )
 
 
-def ragged(results):
-    rows = pick(results[0].rows)
+def ragged(rows):
+    rows = pick(rows)
     (shared,) = {r["implementation"] for r in rows} - {OURS}
     compared = Comparison(rows, shared, [OURS], BY)
 
@@ -455,8 +450,8 @@ def ragged(results):
     )
 
 
-def wide(results):
-    compared = Comparison(results[0].rows, OURS, [CUDNN, *BEST], ("causal", "N"))
+def wide(rows):
+    compared = Comparison(rows, OURS, [CUDNN, *BEST], ("causal", "N"))
     cudnn, three, four = (compared[name].between() for name in compared.others)
     return Figure(
         finding=f"With heads of 256 columns it does {cudnn} of cuDNN's rate and {four} of "
@@ -465,8 +460,7 @@ def wide(results):
     )
 
 
-def in_turn(results):
-    rows = results[0].rows
+def in_turn(rows):
     compared = Comparison(rows, "kernel_fast.py", [OURS, *BEST], BY)
     best, gain = compared.best(), compared[OURS]
     apart = Comparison(rows, "three in turn", by=BY)
@@ -504,8 +498,8 @@ def in_turn(results):
     )
 
 
-def sustained(results):
-    even, odd = (pick(results[0].rows, M=M) for M in (16_384, 16_256))
+def sustained(rows):
+    even, odd = (pick(rows, M=M) for M in (16_384, 16_256))
     compared = Comparison(even, "kernel_fast.py", BEST, BY)
     best = compared.best()
     # By name, which part of its rate without a mask goes with one tile of queries fewer.
@@ -528,8 +522,7 @@ def sustained(results):
     )
 
 
-def tiles(results):
-    rows = results[0].rows
+def tiles(rows):
     kept = Comparison(rows, f"{BEST[1]}:64 keys", [BEST[1]], ("causal", "N"))[BEST[1]]
     return Figure(
         finding=f"With tiles of 64 keys, FlashAttention-4 keeps {kept.between()} of its rate at "
@@ -545,8 +538,7 @@ def host_time(results):
     )
 
 
-def fuzz(results):
-    rows = results[0].rows
+def fuzz(rows):
     shapes, wrong = (sum(r[count_] for r in rows) for count_ in ("shapes", "wrong"))
     return Figure(
         finding=f"Of {count(shapes)} random shapes none is wrong; the largest error is "

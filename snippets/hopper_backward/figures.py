@@ -110,8 +110,7 @@ def registers(results):
     )
 
 
-def order(results):
-    rows = results[0].rows
+def order(rows):
     in_order, at_once = (f"{OURS}, {name}" for name in (IN_ORDER, AT_ONCE))
     compared = Comparison(rows, OURS, [in_order, at_once, CUDNN], by=("heads_kv", "N"))
     few, many = values(rows, "heads_kv")
@@ -134,8 +133,7 @@ def order(results):
     )
 
 
-def backward(results):
-    rows = results[0].rows
+def backward(results, rows):
     compared = Comparison(rows, OURS, [TRITON, CUDNN, FLASH, FA4], by=("D", "causal", "N"))
     shown = [OURS, *(name for name in compared.others if compared[name])]
     return Figure(
@@ -161,8 +159,8 @@ def backward(results):
     )
 
 
-def tiles(results):
-    kept = Comparison(results[0].rows, f"{FA4}:64 queries", [FA4])[FA4]
+def tiles(rows):
+    kept = Comparison(rows, f"{FA4}:64 queries", [FA4])[FA4]
     return Figure(
         finding=f"With tiles of 64 queries, FlashAttention-4 keeps {kept.between()} of its rate.",
         numbers={"kept": kept.between()},
@@ -170,8 +168,7 @@ def tiles(results):
     )
 
 
-def orders(results):
-    rows = results[0].rows
+def orders(rows):
     whole, *wrong = rows
     found = [r for r in wrong if r["fault"]]
     rare = min(found, key=lambda r: r["shown"])

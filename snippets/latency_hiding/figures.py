@@ -306,8 +306,7 @@ def occupancy(results):
 FIRST = {"target": "sm_90", "registers": 64, "num_warps": 4, "shared_bytes": 16_384}
 
 
-def calculator(results):
-    rows = results[0].rows
+def calculator(rows):
     cases = pick(rows, kind="case")
     some = columns(
         [r for r in cases if all(r[k] == v for k, v in FIRST.items() if k != "registers")],
@@ -348,8 +347,7 @@ def calculator(results):
 WHOLE, PERSISTENT, HALVES = "a program a tile", "persistent", "half tiles"
 
 
-def waves(results):
-    rows = results[0].rows
+def waves(results, rows):
     processors = rows[0]["multiprocessors"]
 
     def ms(tiles, name=WHOLE):
@@ -408,8 +406,7 @@ WALL, HOST = (
 QUEUED, EACH, GRAPH = "queued", "waiting for each", "CUDA graph"
 
 
-def host_time(results):
-    rows = results[0].rows
+def host_time(results, rows):
     calls = {r["way"]: r for r in pick(rows, kind="call")}
     add, launcher = calls["torch.add"], calls["Triton, through a launcher"]
     direct = calls["Triton, the compiled kernel"]

@@ -14,8 +14,7 @@ PACKS = ("packed", "one long")
 PAGE = "docs/posts/masks_and_packing.md"
 
 
-def visited(results):
-    rows = results[0].rows
+def visited(results, rows):
     full, *windows = rows
     narrow = only(rows, window=128)
     useful = [r["pairs_seen"] / r["tiles"] for r in [*windows, full]]
@@ -48,8 +47,7 @@ def visited(results):
     )
 
 
-def code(results):
-    rows = results[0].rows
+def code(rows):
     kept = ("instructions", "registers", "spill_store_bytes", "shared_bytes")
     same = [
         all(
@@ -71,8 +69,7 @@ def code(results):
     )
 
 
-def windows(results):
-    rows = results[0].rows
+def windows(results, rows):
     beside = Comparison(rows, OURS, [FLEX, PLAIN, FA4], ("D", "window", "part"))
     sizes = [
         beside.row(OURS, case)["scores"] / beside.row(PLAIN, case)["scores"]
@@ -111,8 +108,7 @@ def windows(results):
     )
 
 
-def popular(results):
-    rows = results[0].rows
+def popular(rows):
     rates = between(map(rate, rows), flops)
     return Figure(
         finding=f"Choices of the page Your kernel, at {rates}.",
@@ -121,8 +117,7 @@ def popular(results):
     )
 
 
-def prices(results):
-    rows = results[0].rows
+def prices(rows):
     names = values(rows, "option")
     beside = Comparison(rows, OURS, [PLAIN, FLEX, VARLEN, FA4], ("D", "option", "part"))
 
@@ -160,9 +155,8 @@ def prices(results):
     )
 
 
-def apart(results):
+def apart(rows):
     """How much of an option's extra time goes when a part of it is left out."""
-    rows = results[0].rows
 
     def spent(option):
         shares = []

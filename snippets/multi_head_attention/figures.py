@@ -32,8 +32,7 @@ def _listing(kernels):
     return "\n".join(["```text", *(k if len(k) < 90 else f"{k[:88]}…" for k in kernels), "```"])
 
 
-def heads(results):
-    rows = results[0].rows
+def heads(rows):
     layers = [pick(rows, layer=layer) for layer in values(rows, "layer")]
     elsewhere = [sum(r["elsewhere"] for r in found) / len(found) for found in layers]
     return Figure(
@@ -50,8 +49,7 @@ def heads(results):
 CLOCKS = {"gpu": "on the GPU", "host": "from call to call"}
 
 
-def layer_time(results):
-    rows = results[0].rows
+def layer_time(results, rows):
     sizes = {r["size"]: f"{r['size']}: B {r['B']}, N {r['N']}, E {r['E']}" for r in rows}
 
     def at(implementation, size, clock, heads=8, passes=FORWARD):
@@ -121,8 +119,7 @@ def layer_time(results):
     )
 
 
-def launches(results):
-    rows = results[0].rows
+def launches(results, rows):
 
     def counts(implementation, passes=FORWARD):
         found = pick(rows, implementation=implementation, passes=passes)
@@ -170,8 +167,7 @@ def _copies(rows, implementation):
     return sum("direct_copy" in kernel or "CatArray" in kernel for kernel in kernels)
 
 
-def empty_launch(results):
-    rows = results[0].rows
+def empty_launch(rows):
     host = {r["implementation"]: TIME(r) / r["launches"] for r in pick(rows, clock="host")}
     gpu = between([TIME(r) / r["launches"] for r in pick(rows, clock="gpu")], time)
     all_host = between(host.values(), units.host_time)
@@ -189,12 +185,12 @@ def empty_launch(results):
     )
 
 
-def contiguity(results):
-    rows = {r["expression"]: r for r in results[0].rows}
-    B, H, N, D = results[0].rows[0]["sizes"]
-    before, turned = rows["out"], rows["out.transpose(1, 2)"]
-    copy = rows["out.transpose(1, 2).contiguous()"]
-    raised = next(r for r in rows.values() if r["raised"])
+def contiguity(rows):
+    B, H, N, D = rows[0]["sizes"]
+    at = {r["expression"]: r for r in rows}
+    before, turned = at["out"], at["out.transpose(1, 2)"]
+    copy = at["out.transpose(1, 2).contiguous()"]
+    raised = next(r for r in rows if r["raised"])
     return Figure(
         finding=f"After `transpose` a `view` raises; `contiguous()` copies {copy['bytes_copied']} "
         f"bytes, every one there is, and then it works: [{B}, {H}, {N}, {D}] in float32.",
@@ -205,11 +201,11 @@ def contiguity(results):
             f"{PAGE}: the shape is (2, 5, 3, 4) and the strides are (60, 4, 20, 1)": _layout(turned)
             == ((2, 5, 3, 4), (60, 4, 20, 1)),
             f"{PAGE}: copies all 120 numbers": copy["bytes_copied"] == 120 * 4,
-            f"{PAGE}: `reshape` copies them too, silently": rows[
+            f"{PAGE}: `reshape` copies them too, silently": at[
                 "out.transpose(1, 2).reshape(B, N, H * D)"
             ]["bytes_copied"]
             == copy["bytes_copied"],
-            f"{PAGE}: `out.view(B, N, H * D)`, without the transpose, raises no error": rows[
+            f"{PAGE}: `out.view(B, N, H * D)`, without the transpose, raises no error": at[
                 "out.view(B, N, H * D)"
             ]["right"]
             is False,

@@ -62,8 +62,8 @@ def _rates(rows):
     return {"rate": rate(at["compute only"]), "link": moved(at["transfers only"], "bytes_sent")}
 
 
-def overlap(results):
-    rows = [r for r in results[0].rows if "ms_p50" in r]
+def overlap(rows):
+    rows = [r for r in rows if "ms_p50" in r]
     short, N = min(values(rows, "N")), max(values(rows, "N"))
     at = {r["part"]: r for r in pick(rows, N=short, causal=True)}
     both, steps, sent = (at[part] for part in ("both", "compute only", "transfers only"))
@@ -176,8 +176,7 @@ def _of_steps(result):
         yield row | {"of_steps": TIME(row) / TIME(steps)}
 
 
-def balance(results):
-    rows = results[0].rows
+def balance(rows):
     ranks = max(values(rows, "ranks"))
     shares = {r["rank"]: r["share"] for r in pick(rows, ranks=ranks, layout="contiguous")}
     more = shares[ranks - 1] / shares[0]
@@ -208,8 +207,7 @@ def training(results):
     )
 
 
-def scaling(results):
-    rows = results[0].rows
+def scaling(results, rows):
     measured = [r for r in rows if "ms_p50" in r]
     lengths = values(measured, "N")
     short, N = min(lengths), max(lengths)

@@ -31,12 +31,12 @@ HEADS = {
 }
 
 
-def matrix(results):
-    measured = [r for r in results[0].rows if "differ" in r]
+def matrix(rows):
+    measured = [r for r in rows if "differ" in r]
     names = values(measured, "kernel")  # without a package that was not installed
 
     def cell(kernel, change):
-        found = pick(results[0].rows, kernel=kernel, change=change)
+        found = pick(rows, kernel=kernel, change=change)
         if not found or "differ" not in found[0]:
             return "failed" if found else "–"
         row = found[0]
@@ -75,8 +75,7 @@ def matrix(results):
     )
 
 
-def ring(results):
-    rows = results[0].rows
+def ring(rows):
     one = pick(rows, change="splits")
 
     def share(rows):
@@ -97,8 +96,8 @@ def ring(results):
     )
 
 
-def square(results):
-    rows = [r for r in results[0].rows if r["one"] != r["other"]]
+def square(rows):
+    rows = [r for r in rows if r["one"] != r["other"]]
     ours = only(rows, one="same_bits, one pass", other="same_bits, split")
     today = only(rows, one=FLASH, other="decode_attention, 1 split")
     usual = only(rows, one=FLASH, other="decode_attention, invariant")
@@ -118,8 +117,7 @@ def square(results):
     )
 
 
-def products(results):
-    rows = results[0].rows
+def products(rows):
     sums = pick(rows, of="tl.sum")
     return Figure(
         finding="Rows of a product and their sums, by tile height and warps.",
@@ -151,8 +149,7 @@ DIVIDED = "acc / l"  # changes outputs alone, if anything: the chart is of logsu
 LAST_FIRST = "the last chunk first"
 
 
-def causes(results):
-    rows = results[0].rows
+def causes(results, rows):
     compared = [c for c in values(rows, "change") if c != DIVIDED]
     changes = [c for c in compared if c != "nothing"]
     shown = {
@@ -200,8 +197,7 @@ FORMS = {
 }
 
 
-def training(results):
-    rows = results[0].rows
+def training(results, rows):
     beside = Comparison(rows, OURS, by=("D", "N"))
     split = beside[f"{OURS}:as decoding"].values()
     flash, one_chunk, sums, hopper, cudnn = (
@@ -235,8 +231,7 @@ def training(results):
     )
 
 
-def decoding(results):
-    rows = results[0].rows
+def decoding(rows):
     beside = Comparison(rows, OURS, [DECODE, f"{OURS}:one pass"], ("batch", "N"))
     return Figure(
         finding="One new token, split, in one pass and by decode_attention.",
@@ -244,8 +239,7 @@ def decoding(results):
     )
 
 
-def ladder(results):
-    rows = results[0].rows
+def ladder(rows):
     together = [r for r in rows if r["together"] == r["batch"]]
     top = pick(rows, rung="+ log-softmax")
     first = next(
@@ -278,8 +272,7 @@ def ladder(results):
     )
 
 
-def price(results):
-    rows = results[0].rows
+def price(rows):
 
     def times(name, part):
         usual = only(rows, part=part, implementation="as usual")
@@ -298,8 +291,8 @@ def price(results):
 NAMED = {"flash": "torch:flash", "fa4": "flash_attention_4"}  # those whose counts the page says
 
 
-def repeats(results):
-    ran = [r for r in results[0].rows if "runs" in r]
+def repeats(rows):
+    ran = [r for r in rows if "runs" in r]
     own = [r for r in ran if r["implementation"] in ("flash_backward", OURS)]
 
     def others(row):

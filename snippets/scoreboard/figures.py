@@ -176,8 +176,7 @@ PARTS = ("mutant", "old", "new", "killed_by", "message", "derived", "diagnosis")
 # Regimes.
 
 
-def regimes(results):
-    rows = results[0].rows
+def regimes(results, rows):
     there, names = regimes_of(rows), versioned(rows)
     beside_others = {regime: within(rows, regime) for regime in there}
     if LAST not in names:
@@ -299,8 +298,7 @@ def _cells(rows, names):
     return beside(timed, [*CELL, "regime"], called, RATE, more)
 
 
-def launchers(results):
-    rows = results[0].rows
+def launchers(rows):
     fast = min(pick(rows, regime=QUEUED), key=TIME)["implementation"]
     mine = {r["regime"]: r for r in pick(rows, implementation=fast)}
     called = {r["implementation"]: r for r in pick(rows, regime=AS_CALLED)}
@@ -321,8 +319,7 @@ def launchers(results):
 TRAINED, TRITON = "hopper_backward", "flash_backward"  # each with the forward it belongs to
 
 
-def kernels(results):
-    rows = results[0].rows
+def kernels(results, rows):
     N = max(values(rows, "N"))
     ours = [r for r in pick(rows, N=N) if r["step"]]
     slow, fast = max(ours, key=TIME), min(ours, key=TIME)
@@ -365,7 +362,7 @@ def kernels(results):
             f"{PAGE}: the fastest of these is PyTorch's own SDPA": winner["implementation"]
             == "torch:sdpa",
             f"{PAGE}: At N 4096 `vectorized_attention` cannot run: too many keys": N == 4096
-            and [r["implementation"] for r in results[0].rows if r["N"] == N and r.get("error")]
+            and [r["implementation"] for r in rows if r["N"] == N and r.get("error")]
             == ["vectorized_attention"],
             f"{PAGE}: each is faster than the previous one, but for `tiled_attention`": [
                 name for (_, one), (name, two) in pairwise(steps.items()) if two > one
@@ -408,8 +405,7 @@ def _board(results):
 KERNELS, LARGE = ("scoreboard", "kernels"), ("hopper_attention", "forward")
 
 
-def training(results):
-    rows = results[0].rows
+def training(results, rows):
     compared = Comparison(rows, TRAINED, [TRITON, CUDNN, "torch:flash", *PACKAGES], by=CELL)
     if not compared[CUDNN]:
         raise DataError(f"{TRAINED} was not timed: {'; '.join(missing(rows))}")

@@ -54,8 +54,7 @@ def _told(row):
     )
 
 
-def scene(results):
-    rows = results[0].rows
+def scene(rows):
     tiles = [r for r in rows if r["example"] == "every key" and "scores" in r]
     one, two, three, four = ({k: v[0] for k, v in t.items() if isinstance(v, list)} for t in tiles)
 
@@ -100,8 +99,7 @@ def scene(results):
     )
 
 
-def traffic(results):
-    rows = results[0].rows
+def traffic(rows):
     at = {(r["implementation"], r["causal"]): r for r in rows}
     ours, before = at[OURS, False], at[BLOCKS, False]
     return Figure(
@@ -120,8 +118,7 @@ def traffic(results):
     )
 
 
-def forward(results):
-    rows = results[0].rows
+def forward(results, rows):
     heads, widths, lengths = values(rows, "heads"), values(rows, "D"), values(rows, "N")
     compared = Comparison(rows, OURS, [BASIC, BLOCKS, COMPOSED, SDPA], by=("heads", "D", "N"))
     _, blocks, composed, sdpa = (compared[name] for name in compared.others)
@@ -159,8 +156,7 @@ def forward(results):
     )
 
 
-def causal(results):
-    rows = results[0].rows
+def causal(rows):
     compared = Comparison(rows, "causal", [OURS, "causal, no tile skipped"])
     full, unskipped = (compared[name] for name in compared.others)
     far = compared.case(4096)
@@ -175,8 +171,7 @@ def causal(results):
     )
 
 
-def axes(results):
-    rows = results[0].rows
+def axes(rows):
     widths = values(rows, "D")
     first, last = (
         {D: only(rows, implementation=order, D=D) for D in widths} for order in ("first", "last")
@@ -207,8 +202,7 @@ def axes(results):
     )
 
 
-def tiles(results):
-    rows = results[0].rows
+def tiles(results, rows):
     widths = values(rows, "D")
     swept = {D: _swept(rows, D=D) for D in widths}
     best = {D: min(swept[D], key=TIME) for D in widths}

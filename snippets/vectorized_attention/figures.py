@@ -35,8 +35,7 @@ INFINITE = float("inf")  # the time of what does not compile
 PAGE = "docs/posts/vectorized_attention.md"
 
 
-def broadcasting(results):
-    rows = results[0].rows
+def broadcasting(rows):
     expressions = dict(zip(("sums", "addresses"), values(rows, "expression"), strict=False))
     sums, addresses = (pick(rows, expression=expressions[e])[0] for e in ("sums", "addresses"))
     return Figure(
@@ -52,8 +51,7 @@ def broadcasting(results):
     )
 
 
-def forward(results):
-    rows = results[0].rows
+def forward(results, rows):
     widths, lengths = values(rows, "D"), values(rows, "N")
     compared = Comparison(rows, OURS, [BASIC, SDPA], by=("N", "D"))
     basic, sdpa = (compared[name] for name in compared.others)
@@ -127,8 +125,7 @@ def _with_band(D, stopped, lengths):
     return View(f"D {D}", {"D": D}, bands=bands)
 
 
-def traffic(results):
-    rows = results[0].rows
+def traffic(rows):
     names = (BASIC, OURS, BLOCKS)
     before, one, blocks = (only(rows, case="one program", implementation=i) for i in names)
     head = only(rows, case="whole head", implementation=OURS)
@@ -287,8 +284,7 @@ def _tile(row):
     return case(row, "N", "D")
 
 
-def remedies(results):
-    rows = results[0].rows
+def remedies(results, rows):
     ours = [r for r in rows if "num_warps" in r]
     usual, *more = values(ours, "num_warps")
     by_warps = Comparison(ours, usual, more, by=("N", "D"), name="num_warps")

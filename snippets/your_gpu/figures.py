@@ -302,8 +302,7 @@ def _compiled(rows):
     return "; ".join([f"{len(rows) - len(refused)} of {len(rows)}", *refused])
 
 
-def excerpts(results):
-    rows = results[0].rows
+def excerpts(rows):
     return Figure(
         finding=f"{len(rows)} points of {len({r['post'] for r in rows})} posts, each found in the "
         "compiled kernel below the line of Python that made it.",

@@ -46,7 +46,6 @@ from snippets.ring_attention.ring import (
     ring_attention,
     shard,
 )
-from tests import made_up
 from tests.floors import some
 from tests.posts import fused
 from tests.refusals import assert_refused, each_refusal
@@ -788,5 +787,4 @@ def test_the_figure_of_balance_counts_what_is_planned():
     rows = list(bench.balance(Lab("interpreter")))
     zigzag = [r["share"] for r in rows if r["layout"] == "zigzag"]
     assert zigzag == pytest.approx([1.0] * 6)
-    result = made_up.result("ring_attention", "balance", rows, place="interpreter")
-    assert "ring of 4 ranks" in figures.balance([result]).finding
+    assert "ring of 4 ranks" in figures.balance(rows).finding

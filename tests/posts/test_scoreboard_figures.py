@@ -22,7 +22,7 @@ def test_what_slowed_the_gpu_is_marked():
         row | ({"slowdowns": {"heat": 0.25}} if row.get("regime") == measured.SUSTAINED else {})
         for row in quiet.rows
     ]
-    told = [page.regimes([result]) for result in (quiet, replace(quiet, rows=hot))]
+    told = [page.regimes([result], result.rows) for result in (quiet, replace(quiet, rows=hot))]
     (claim,) = [words for words in told[0].claims if "neither heat" in words]
     assert [figure.claims[claim] for figure in told] == [True, False]
     marked = [

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from snippets._lab.draw.figure import Drawn
+from snippets._lab.draw.figure import Drawn, of_results
 from snippets._lab.draw.fragment import NUMBERS, fragment
 from snippets._lab.draw.pictures import Pictured, picture_fragment
 from snippets._lab.draw.shared_figures import mutants, report
@@ -100,7 +100,7 @@ def figure_functions(room: str) -> dict[str, Drawn]:
         return {}
     module = load(room, "figures")
     functions: dict[str, Drawn] = {
-        name: f
+        name: of_results(f)
         for name, f in inspect.getmembers(module, inspect.isfunction)
         if not name.startswith("_") and f.__module__ == module.__name__
     }

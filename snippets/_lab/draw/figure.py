@@ -1,13 +1,16 @@
 """What a figure function returns.
 
-For each result of a room, `figures.py` of the room has a function of the same name. It gets the
-results of every device that has data, the reference device first, and returns a Figure.
+For each result of a room, `figures.py` of the room has a function of the same name. It returns a
+Figure and names what it needs of these two: `results`, of every device that has data, the reference
+device first; and `rows`, those of the first.
 
 A page writes its sentences by hand and names a number where it stands:
 `{{ room.figure.name }}`. Words that other data would make wrong, "ahead in every case", are a claim
 of the figure: while it does not hold, `make figures` fails and names the page and the words.
 """
 
+import functools
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -34,6 +37,20 @@ class Figure:
 
 
 Drawn = Callable[[list[Result]], Figure | None]
+
+
+def of_results(function: Callable[..., Figure | None]) -> Drawn:
+    """A room's function as one of results alone: `rows` is found where it is named."""
+    named = inspect.signature(function).parameters
+    if "rows" not in named:
+        return function
+
+    @functools.wraps(function)
+    def drawn(results: list[Result]) -> Figure | None:
+        known = {"results": results, "rows": results[0].rows}
+        return function(**{name: known[name] for name in named})
+
+    return drawn
 
 
 def from_all(function: Drawn) -> Drawn:

@@ -17,12 +17,11 @@ from snippets._lab.draw.drawings import (
 from snippets._lab.draw.gpu import memories
 from snippets._lab.draw.identity import identity
 from snippets._lab.draw.machine import Band, band
-from snippets._lab.draw.pictures import Picture, picture
+from snippets._lab.draw.pictures import Picture, picture_of
 from snippets._lab.draw.rows import only
 from snippets._lab.draw.units import ratio, size
 from snippets._lab.results.store import DataError
 
-ROOM = "attention_memory"
 NAMES = {"q": "Q", "k": "K", "v": "V", "scores": "scores", "weights": "weights", "output": "O"}
 # What eager attention holds in each step: the scores are deleted before the last product. While
 # the first one runs there is a scaled copy of Q too, which the caption names.
@@ -33,14 +32,9 @@ STEPS = (
 )
 
 
-def _of(results, name):
-    return next(r for r in results if (r.post, r.result) == (ROOM, name))
-
-
-@picture
-def square(results):
+@picture_of("tensors")
+def square(result):
     """Q, K, V, the output and the scores of one head, to scale."""
-    result = _of(results, "tensors")
     row = only(result.rows, dtype="float32")
     N, D = row["N"], row["D"]
     side = 240
@@ -76,14 +70,12 @@ def square(results):
         "this page, in float32.",
         svg=svg(PHONE, top + side + 28, about, drawn),
         table=[{"tensor": name, "bytes": row[key]} for key, name in NAMES.items()],
-        sources=[result],
     )
 
 
-@picture
-def lifetimes(results):
+@picture_of("tensors")
+def lifetimes(result):
     """Which tensors of eager attention live in which step, and where their sum is largest."""
-    result = _of(results, "tensors")
     row = only(result.rows, dtype="float32")
     totals = [sum(row[name] for name in held) for _, held in STEPS]
     peak = max(totals)
@@ -150,17 +142,12 @@ def lifetimes(results):
         table=[
             {"step": said, "bytes": total} for (said, _), total in zip(STEPS, totals, strict=True)
         ],
-        sources=[result],
     )
 
 
-@picture
-def levels(results):
+@picture_of("hierarchy")
+def levels(sizes):
     """The memories from registers to HBM, with arrows as wide as their rates."""
-    found = [r for r in results if (r.post, r.result) == (ROOM, "hierarchy")]
-    if not found:
-        return None
-    sizes = found[0]
     shown = memories(sizes)
     many = only(sizes.rows, kind="sizes")["multiprocessors"]
     colors = ("registers", "shared memory", "L2", "HBM")
@@ -194,5 +181,4 @@ def levels(results):
         "The top arrow is L1's; shared memory alone gave more.",
         svg=svg(PHONE, top - 50, about, drawn),
         table=[{"level": x.name, "size": x.size, "rate": x.rate} for x in shown],
-        sources=[sizes],
     )

@@ -22,7 +22,7 @@ from snippets._lab.draw.drawings import (
 )
 from snippets._lab.draw.grids import Grid, cells, numbers, square
 from snippets._lab.draw.identity import identity
-from snippets._lab.draw.pictures import Picture, picture
+from snippets._lab.draw.pictures import Picture, picture, picture_of
 from snippets._lab.draw.rows import only
 from snippets._lab.draw.units import decimals
 
@@ -57,13 +57,9 @@ def steps():
     return scores, scaled, weights, mixed_
 
 
-@picture
-def projections(results):
+@picture_of("attention_map")
+def projections(result):
     """A token's vector times three matrices, to scale; and its query meets the keys of all."""
-    found = [r for r in results if (r.post, r.result) == ("attention_weights", "attention_map")]
-    result = min(found, key=lambda r: r.place != "gpu", default=None)
-    if result is None:
-        return None
     where, head = MAP
     row = only(result.rows, **where)
     tokens, (query, key) = row["tokens"], row["pairs"][0]
@@ -127,7 +123,6 @@ def projections(results):
             {"token": token, "weight": decimals(weight, 4)}
             for token, weight in zip(tokens, weights, strict=True)
         ],
-        sources=[result],
     )
 
 

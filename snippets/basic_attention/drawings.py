@@ -21,7 +21,7 @@ from snippets._lab.draw.drawings import (
 from snippets._lab.draw.grids import Grid, cells
 from snippets._lab.draw.identity import identity
 from snippets._lab.draw.machine import LANES
-from snippets._lab.draw.pictures import Picture, picture
+from snippets._lab.draw.pictures import Picture, picture, picture_of
 from snippets._lab.draw.rows import only
 from snippets._lab.draw.units import count
 
@@ -93,13 +93,9 @@ def programs():
     )
 
 
-@picture
-def warp_sum(results):
+@picture_of("left")
+def warp_sum(result):
     """A sum over the slots of four warps, and of one: shuffles, shared memory, barriers."""
-    found = (r for r in results if (r.post, r.result) == ("basic_attention", "left"))
-    result = next(found, None)
-    if result is None:
-        return None
     row = only(result.rows, without="nothing", heads=1, N=SLOTS, loop="values")
     steps, last = int(math.log2(LANES)), int(math.log2(WARPS))
     assert (row["shuffles"], row["barriers"]) == (steps + last, 3), "what is drawn was counted"
@@ -165,5 +161,4 @@ def warp_sum(results):
         "sums in a warp; four warps then meet in shared memory and wait for each other, as counted "
         "in the machine code.",
         svg=beside(svg(PHONE, 348, about[0], four), svg(PHONE, 188, about[1], one)),
-        sources=[result],
     )

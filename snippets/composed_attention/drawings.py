@@ -19,7 +19,7 @@ from snippets._lab.draw.drawings import (
 )
 from snippets._lab.draw.grids import Grid, around, cells, numbers, square
 from snippets._lab.draw.identity import identity
-from snippets._lab.draw.pictures import Picture, picture
+from snippets._lab.draw.pictures import Picture, picture, picture_of
 from snippets._lab.draw.rows import pick
 from snippets._lab.draw.units import ratio, size
 
@@ -30,10 +30,9 @@ TILES, GROUP, AT_ONCE = 6, 3, 9  # of `grouped`: tiles a side, rows walked toget
 SQUARE = 4_096  # queries and keys of `traffic`
 
 
-@picture
-def traffic(results):
+@picture_of("memory_traffic")
+def traffic(result):
     """What the kernels of the chain read from HBM and write to it, beside a fused kernel."""
-    result = next(r for r in results if (r.post, r.result) == (ROOM, "memory_traffic"))
     rows = pick(result.rows, dtype="float16", N=SQUARE)
     fused = rows[0]["bytes_fused"]
     most = max(max(r["bytes_stored"], r["bytes_moved"] - r["bytes_stored"]) for r in rows)
@@ -77,7 +76,6 @@ def traffic(results):
             {"kernel": name, "bytes read": read, "bytes written": wrote}
             for name, read, wrote in shown
         ],
-        sources=[result],
     )
 
 

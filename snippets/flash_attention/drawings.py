@@ -15,7 +15,7 @@ from snippets._lab.draw.drawings import (
     words,
 )
 from snippets._lab.draw.identity import identity, oklch
-from snippets._lab.draw.pictures import Picture, picture
+from snippets._lab.draw.pictures import Picture, picture, picture_of
 from snippets._lab.draw.rows import ceiling, only, rate
 from snippets._lab.draw.timelines import Span, Timeline, time_arrow, timeline
 from snippets._lab.draw.units import count, decimals, flops, many, percent, ratio
@@ -31,12 +31,6 @@ FIRST, SECOND = identity("consumer 0").color, identity("consumer 1").color
 A_CYCLE = {"9.0": (4096, 16)}
 UNIT = "matmul_bfloat16"
 TILE = 128, 128  # queries and keys of a tile, where cycles are counted
-
-
-def _measured(results, name):
-    """A result of this page that a GPU measured."""
-    of = (r for r in results if (r.post, r.result, r.place) == (POST, name, "gpu"))
-    return next(of, None)
 
 
 class Stage(NamedTuple):
@@ -61,19 +55,9 @@ def _costs(result, D):
     return Costs(4 * queries * keys_ * D / products, queries * keys_ / exponentials)
 
 
-def _with_rates(results):
-    """A result of a GPU whose rates are known."""
-    result = _measured(results, "forward")
-    known = result is not None and result.device["capability"] in A_CYCLE
-    return result if known else None
-
-
-@picture
-def units(results):
+@picture_of("kernels")
+def units(result):
     """Float32 cores and tensor cores side by side, as large as what they can do."""
-    result = _measured(results, "kernels")
-    if result is None:
-        return None
     longest = max(r["N"] for r in result.rows)
     rows = [only(result.rows, implementation=name, N=longest) for name in ("tiled_attention", POST)]
     slow, fast = map(rate, rows)
@@ -126,15 +110,13 @@ def units(results):
                 ("tensor cores", tensor, POST, fast),
             )
         ],
-        sources=[result],
     )
 
 
-@picture
-def budget(results):
+@picture_of("forward")
+def budget(result):
     """Where the cycles of a tile go: products and exponentials."""
-    result = _with_rates(results)
-    if result is None:
+    if result.device["capability"] not in A_CYCLE:
         return None
     costs = {D: _costs(result, D) for D in (64, 128)}
     most = max(map(sum, costs.values()))
@@ -179,7 +161,6 @@ def budget(results):
             }
             for D, c in costs.items()
         ],
-        sources=[result],
     )
 
 

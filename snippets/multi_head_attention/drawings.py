@@ -18,7 +18,7 @@ from snippets._lab.draw.drawings import (
 )
 from snippets._lab.draw.grids import Grid, around, cells, square
 from snippets._lab.draw.identity import identity
-from snippets._lab.draw.pictures import Picture, picture
+from snippets._lab.draw.pictures import Picture, picture, picture_of
 from snippets._lab.draw.rows import only
 from snippets._lab.draw.tables import cell
 from snippets._lab.draw.timelines import Span, Timeline, timeline
@@ -39,12 +39,9 @@ def _slabs(x, y, wide, tall, said=""):
     return "".join(drawn) + words(x + wide / 2, y + tall / 2 + 4, said, 12, 600) * bool(said)
 
 
-@picture
-def launches_timeline(results):
+@picture_of("launches", "layer_time")
+def launches_timeline(counted, timed):
     """Host and GPU of the loop and of the batched layer, to scale."""
-    counted, timed = _measured(results, "launches"), _measured(results, "layer_time")
-    if counted is None or timed is None:
-        return None
     case = {"heads": MANY, "passes": "forward"}
     small = {**case, "size": "small"}
     found, table = {}, []
@@ -98,14 +95,7 @@ def launches_timeline(results):
         "they differ.",
         svg=svg(PHONE, foot + 44, about, drawn),
         table=table,
-        sources=[counted, timed],
     )
-
-
-def _measured(results, name):
-    """A result of this page that a GPU measured."""
-    of = (r for r in results if (r.post, r.result, r.place) == (ROOM, name, "gpu"))
-    return next(of, None)
 
 
 @picture
@@ -168,10 +158,9 @@ def split():
     )
 
 
-@picture
-def strip(results):
+@picture_of("contiguity")
+def strip(result):
     """Memory of [2, 3, 5, 4] as a strip, before and after a transpose, colored by head."""
-    result = next(r for r in results if (r.post, r.result) == (ROOM, "contiguity"))
     rows = {r["expression"]: r for r in result.rows}
     first, turned, copied = (
         rows[f"out{call}"] for call in ("", ".transpose(1, 2)", ".transpose(1, 2).contiguous()")
@@ -227,7 +216,6 @@ def strip(results):
             {"expression": r["expression"], "sizes": str(r["shape"]), "strides": str(r["stride"])}
             for r in (first, turned, copied)
         ],
-        sources=[result],
     )
 
 

@@ -23,7 +23,7 @@ from snippets._lab.draw.drawings import (
 from snippets._lab.draw.grids import Matrix, cells, matrix, square
 from snippets._lab.draw.identity import identity
 from snippets._lab.draw.machine import LANES
-from snippets._lab.draw.pictures import Picture, picture
+from snippets._lab.draw.pictures import Picture, picture, picture_of
 from snippets._lab.draw.rows import only, pick
 from snippets._lab.draw.units import decimals
 
@@ -87,13 +87,9 @@ def slide():
     )
 
 
-@picture
-def running(results):
+@picture_of("scene")
+def running(result):
     """m, l and acc of one query before and after a tile, in recorded numbers."""
-    found = [r for r in results if (r.post, r.result) == ("tiled_attention", "scene")]
-    if not found:
-        return None
-    result = found[0]
     query = 0
     rows = pick(result.rows, example=result.rows[0]["example"])
     row = next(r for r in rows if r["m_before"][query] is not None and r["alpha"][query] < 1)
@@ -170,21 +166,16 @@ def running(results):
             dict(zip(("what", "before", "× α", "+ this tile", "after"), (n, *v), strict=True))
             for n, _, v in lines
         ],
-        sources=[result],
     )
 
 
-@picture
-def cube(results):
+@picture_of("axes")
+def cube(result):
     """The products of a tile as a box, and who owns them in both orders of the axes.
 
     Triton's layouts for the tile that the chart of both orders was measured with, 16 x 16 and 8
     warps at D 64: [1, 2, 16] lanes over [D, queries, keys], [1, 1, 32] over [queries, keys, D].
     """
-    found = (r for r in results if (r.post, r.result) == ("tiled_attention", "axes"))
-    result = next(found, None)
-    if result is None:
-        return None
     shuffles = {o: only(result.rows, implementation=o, D=64)["shuffles"] for o in ("first", "last")}
     left, top, side, keys_, score = 62, 106, 12.5, 16, 5
     wide, tall, (back, up) = keys_ * side, 76, (72, -72)  # of the front; where its rear is
@@ -237,7 +228,6 @@ def cube(results):
         "thread, the outline those of one score. Numbers cross from thread to "
         "thread by shuffles, counted in the whole kernel (D 64, tiles of 16 × 16).",
         svg=beside(svg(PHONE, high, about[0], first), svg(PHONE, high, about[1], last)),
-        sources=[result],
     )
 
 

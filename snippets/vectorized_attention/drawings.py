@@ -15,7 +15,7 @@ from snippets._lab.draw.drawings import (
 )
 from snippets._lab.draw.grids import Grid, cells, numbers
 from snippets._lab.draw.identity import identity
-from snippets._lab.draw.pictures import Picture, picture
+from snippets._lab.draw.pictures import Picture, picture, picture_of
 from snippets._lab.draw.rows import TIME, only, pick
 from snippets._lab.draw.timelines import Span, Timeline, time_arrow, timeline
 from snippets._lab.draw.units import count, thousands
@@ -28,18 +28,9 @@ KEYS = 6  # as many as are drawn
 STRIDE = 64  # elements from a row of the drawn tensor to the next
 
 
-def _measured(results, name):
-    """A result of this page that a GPU measured."""
-    of = (r for r in results if (r.post, r.result, r.place) == (POST, name, "gpu"))
-    return next(of, None)
-
-
-@picture
-def loads(results):
+@picture_of("latency")
+def loads(result):
     """Many loads, each waited for, against three."""
-    result = _measured(results, "latency")
-    if result is None:
-        return None
     slow, fast = (
         only(result.rows, implementation=name, M=1, N=256)
         for name in ("basic_attention", "vectorized_attention")
@@ -84,7 +75,6 @@ def loads(results):
         table=[
             {"loads": n, "N": r["N"], "time": TIME.text(r)} for n, r in ((many, slow), (3, fast))
         ],
-        sources=[result],
     )
 
 
@@ -124,11 +114,10 @@ def addresses():
     )
 
 
-@picture
-def tile_in_registers(results):
+@picture_of("registers")
+def tile_in_registers(result):
     """What a thread holds of a tile that grows, against the registers it has."""
-    result = _measured(results, "registers")
-    if result is None:
+    if result.place != "gpu":
         return None
     of = pick(result.rows, D=64)
     shown = [r for r in of if 2 * MOST // 8 <= _held(r) <= 2 * MOST + 2]
@@ -199,7 +188,6 @@ def tile_in_registers(results):
             }
             for r in shown
         ],
-        sources=[result],
     )
 
 

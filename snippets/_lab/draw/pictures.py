@@ -1,13 +1,14 @@
 """How a room's drawing comes to its page: a function of drawings.py, marked `picture`.
 
 It returns a Picture, which the page includes as docs/figures/<room>/<name>.md. Unlike the chart of
-a result it needs no data file of its own: it draws what follows from shapes, or what it finds in
-the results of all posts, and then names those in `sources`.
+a result it needs no data file of its own: it draws what follows from shapes, or what its room has
+measured, and is marked with the results that it draws: `@picture_of("latency")`.
 """
 
+import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from snippets._lab.draw.fragment import (
@@ -38,12 +39,33 @@ Pictured = Callable[..., Picture | None]
 
 
 def picture(function: Pictured) -> Pictured:
-    """Mark a drawing of a page. It takes the results of all posts, or nothing at all.
-
-    It returns None where what it draws has not been measured yet.
-    """
+    """Mark a drawing of a page that takes nothing: it follows from shapes."""
     function.picture = True  # type: ignore[attr-defined]
     return function
+
+
+def picture_of(*names: str) -> Callable[[Pictured], Pictured]:
+    """Mark a drawing of a page that takes these results of its room, and has them as its sources.
+
+    It is not drawn where one of them has not been measured yet; of several devices a GPU is taken.
+    """
+
+    def marked(function: Pictured) -> Pictured:
+        room = function.__module__.split(".")[-2]
+
+        @functools.wraps(function)
+        def drawn(results: Sequence[Result]) -> Picture | None:
+            gpus_first = sorted(results, key=lambda r: r.place != "gpu")
+            found = {r.result: r for r in reversed(gpus_first) if r.post == room}
+            if not found.keys() >= {*names}:
+                return None
+            sources = [found[name] for name in names]
+            made = function(*sources)
+            return made and replace(made, sources=sources)
+
+        return picture(drawn)
+
+    return marked
 
 
 def picture_fragment(

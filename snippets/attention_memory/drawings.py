@@ -15,7 +15,7 @@ from snippets._lab.draw.drawings import (
     words,
 )
 from snippets._lab.draw.gpu import memories
-from snippets._lab.draw.identity import identity
+from snippets._lab.draw.identity import SCORES, identity
 from snippets._lab.draw.machine import Band, band
 from snippets._lab.draw.pictures import Picture, picture_of
 from snippets._lab.draw.rows import only
@@ -49,7 +49,7 @@ def square(result):
         words(left - 16 - thin, top + side / 2, "Q", 12, 600, anchor="end"),
         tensor("k", left, top - 8 - thin, side, thin),
         words(left + side / 2, top - 18 - thin, "Kᵀ", 12, 600),
-        box(left, top, side, side, identity("scores").color, PALE, 1),
+        box(left, top, side, side, SCORES, PALE, 1),
         words(left + side / 2, top + side / 2 - 6, "scores, N × N", 13, 600),
         words(left + side / 2, top + side / 2 + 12, size(row["scores"]), 12),
         tensor("v", right, top, thin, side),

@@ -21,14 +21,11 @@ from snippets._lab.draw.drawings import (
     words,
 )
 from snippets._lab.draw.grids import Grid, cells, numbers, square
-from snippets._lab.draw.identity import identity
+from snippets._lab.draw.identity import OUTPUT, SCORES, WEIGHTS, K, Q, V
 from snippets._lab.draw.pictures import Picture, picture, picture_of
 from snippets._lab.draw.rows import only
 from snippets._lab.draw.units import decimals
 
-Q, K, V, SCORES, WEIGHTS, OUTPUT = (
-    identity(name).color for name in ("q", "k", "v", "scores", "weights", "output")
-)
 # An example whose arithmetic can be done in one's head: d is 4, so √d is 2.
 QUERY = (2, 1, 0, 1)
 KEYS = ((2, 1, 1, 1), (1, 0, 2, 2), (0, 2, 1, 0), (-1, 0, 1, 2))

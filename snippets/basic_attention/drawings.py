@@ -19,16 +19,13 @@ from snippets._lab.draw.drawings import (
     words,
 )
 from snippets._lab.draw.grids import Grid, cells
-from snippets._lab.draw.identity import identity
+from snippets._lab.draw.identity import CONSUMERS, OUTPUT, SHARED, K, Q, V
 from snippets._lab.draw.machine import LANES
 from snippets._lab.draw.pictures import Picture, picture, picture_of
 from snippets._lab.draw.rows import only
 from snippets._lab.draw.units import count
 
-Q, K, V, SCORES, WEIGHTS, OUTPUT = (
-    identity(name).color for name in ("q", "k", "v", "scores", "weights", "output")
-)
-WARP, SHARED = identity("consumer 0").color, identity("shared memory").color
+WARP = CONSUMERS[0]
 PROGRAMS, KEYS = 5, 12  # as many as are drawn
 SLOTS, WARPS = 1024, 4  # of `warp_sum`: slots of a row, and warps of a program by default
 CELL = 1.75  # pixels of a lane

@@ -13,12 +13,12 @@ from snippets._lab.draw.drawings import (
     words,
 )
 from snippets._lab.draw.grids import square
-from snippets._lab.draw.identity import identity
+from snippets._lab.draw.identity import CONSUMERS, HBM
 from snippets._lab.draw.machine import LANES, SECTOR
 from snippets._lab.draw.pictures import Picture, picture
 from snippets._lab.draw.units import exact
 
-WARP, HBM = identity("consumer 0").color, identity("HBM").color
+WARP = CONSUMERS[0]
 SIZE = 4  # bytes of float32
 PER = SECTOR // SIZE  # elements of a sector
 

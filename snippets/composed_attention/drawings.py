@@ -18,14 +18,13 @@ from snippets._lab.draw.drawings import (
     words,
 )
 from snippets._lab.draw.grids import Grid, around, cells, numbers, square
-from snippets._lab.draw.identity import identity
+from snippets._lab.draw.identity import HBM, SCORES, K, Q, identity
 from snippets._lab.draw.pictures import Picture, picture, picture_of
 from snippets._lab.draw.rows import pick
 from snippets._lab.draw.units import ratio, size
 
 ROOM = "composed_attention"
-A, B, C = (identity(name).color for name in ("q", "k", "scores"))
-HBM = identity("HBM").color
+A, B, C = Q, K, SCORES
 TILES, GROUP, AT_ONCE = 6, 3, 9  # of `grouped`: tiles a side, rows walked together, programs
 SQUARE = 4_096  # queries and keys of `traffic`
 

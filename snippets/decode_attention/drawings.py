@@ -18,11 +18,10 @@ from snippets._lab.draw.drawings import (
     words,
 )
 from snippets._lab.draw.grids import Grid, around, cells, square
-from snippets._lab.draw.identity import identity
+from snippets._lab.draw.identity import CONSUMERS, OUTPUT, WEIGHTS, K, Q, V
 from snippets._lab.draw.pictures import Picture, picture
 
-Q, K, V, OUTPUT, WEIGHTS = (identity(n).color for n in ("q", "k", "v", "output", "weights"))
-FIRST, SECOND = identity("consumer 0").color, identity("consumer 1").color
+FIRST, SECOND = CONSUMERS[:2]
 
 
 @picture

@@ -3,11 +3,11 @@
 from typing import NamedTuple
 
 from snippets._lab.draw.drawings import INK, MUTED, PHONE, box, group, straight, svg, words
-from snippets._lab.draw.identity import identity
+from snippets._lab.draw.identity import SHARED
 from snippets._lab.draw.pictures import Picture, picture
 
 ASK = INK
-FOUND = identity("shared memory").color  # calm: a cause is good news
+FOUND = SHARED  # calm: a cause is good news
 WIDE, GAP, TALL, PITCH = 168, 30, 46, 62  # of a question, to its answer, and from one to the next
 
 

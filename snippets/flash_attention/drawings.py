@@ -14,18 +14,14 @@ from snippets._lab.draw.drawings import (
     svg,
     words,
 )
-from snippets._lab.draw.identity import identity, oklch
+from snippets._lab.draw.gpu import CORES, EXPONENTIAL, TENSOR
+from snippets._lab.draw.identity import SCORES, K
 from snippets._lab.draw.pictures import Picture, picture, picture_of
 from snippets._lab.draw.rows import ceiling, only, rate
 from snippets._lab.draw.timelines import Span, Timeline, time_arrow, timeline
 from snippets._lab.draw.units import count, decimals, flops, many, percent, ratio
 
 POST = "flash_attention"
-K, V, SCORES, WEIGHTS, OUTPUT = (
-    identity(name).color for name in ("k", "v", "scores", "weights", "output")
-)
-TENSOR, EXPONENTIAL, CORES = oklch(0.6, 0.15, 22), oklch(0.6, 0.13, 330), oklch(0.6, 0.1, 45)
-FIRST, SECOND = identity("consumer 0").color, identity("consumer 1").color
 # FLOP of 16-bit products, and exponentials, a cycle and multiprocessor, by compute capability:
 # NVIDIA H100 Tensor Core GPU Architecture; CUDA C++ Programming Guide, arithmetic instructions.
 A_CYCLE = {"9.0": (4096, 16)}

@@ -14,13 +14,10 @@ from snippets._lab.draw.drawings import (
     words,
 )
 from snippets._lab.draw.grids import Matrix, cells, matrix, numbers, square
-from snippets._lab.draw.identity import identity
+from snippets._lab.draw.identity import OUTPUT, SCORES, K, Q, V, identity
 from snippets._lab.draw.pictures import Picture, picture
 from snippets._lab.draw.units import decimals
 
-Q, K, V, SCORES, WEIGHTS, OUTPUT = (
-    identity(name).color for name in ("q", "k", "v", "scores", "weights", "output")
-)
 # Three queries, three keys, two columns; scale 1. Small enough to check by hand.
 EXAMPLE = {
     "q": [[1, 0], [0, 1], [1, 1]],

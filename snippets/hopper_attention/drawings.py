@@ -22,13 +22,18 @@ from snippets._lab.draw.drawings import (
     words,
 )
 from snippets._lab.draw.grids import Grid, cells, numbers
-from snippets._lab.draw.identity import identity, oklch
+from snippets._lab.draw.identity import (
+    CONSUMERS,
+    PRODUCER,
+    REGISTERS,
+    SCORES,
+    SHARED,
+    K,
+    identity,
+    oklch,
+)
 from snippets._lab.draw.pictures import Picture, picture
 
-K, SCORES = identity("k").color, identity("scores").color
-PRODUCER = identity("producer").color
-CONSUMERS = [identity(f"consumer {i}").color for i in range(2)]
-SHARED, REGISTERS = identity("shared memory").color, identity("registers").color
 STAGES = 3  # of the ring, as at D 64
 QUAD = [oklch(0.62, 0.12, hue) for hue in (255, 190, 120, 45)]  # the four threads of a row
 CHUNK, BANK, BANKS = 16, 4, 32  # bytes that a thread reads at once, bytes of a bank, banks

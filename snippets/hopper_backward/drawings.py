@@ -18,15 +18,11 @@ from snippets._lab.draw.drawings import (
     words,
 )
 from snippets._lab.draw.grids import Grid, cells, numbers
-from snippets._lab.draw.identity import identity
+from snippets._lab.draw.identity import CONSUMERS, OUTPUT, PRODUCER, SCORES, K, Q
 from snippets._lab.draw.pictures import Picture, picture
 from snippets._lab.draw.timelines import Span, Timeline, time_arrow, timeline
 
-Q, K, SCORES, WEIGHTS, OUTPUT = (
-    identity(name).color for name in ("q", "k", "scores", "weights", "output")
-)
-LOADS = identity("producer").color
-CONSUMERS = [identity(f"consumer {i}").color for i in range(2)]
+LOADS = PRODUCER
 TILES = 4  # of keys, and of queries, in the drawing of the shares
 
 

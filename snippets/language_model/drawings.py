@@ -14,12 +14,10 @@ from snippets._lab.draw.drawings import (
     svg,
     words,
 )
-from snippets._lab.draw.identity import identity
+from snippets._lab.draw.identity import CONSUMERS, OUTPUT
 from snippets._lab.draw.pictures import Picture, picture
 
-Q, K, V, SCORES, OUTPUT = (identity(n).color for n in ("q", "k", "v", "scores", "output"))
-EXACT, FAST = identity("consumer 0").color, identity("consumer 1").color
-POSITIONS, PAIRS, HEAD_DIM = 8, 3, 64
+EXACT, FAST = CONSUMERS[:2]
 
 
 @picture

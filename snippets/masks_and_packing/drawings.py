@@ -18,11 +18,10 @@ from snippets._lab.draw.drawings import (
     words,
 )
 from snippets._lab.draw.grids import Grid, around, cells, square
-from snippets._lab.draw.identity import identity
+from snippets._lab.draw.identity import SCORES, WEIGHTS, K, V
 from snippets._lab.draw.pictures import Picture, picture
 from snippets._lab.draw.units import percent
 
-SCORES, WEIGHTS, K, Q, V = (identity(name).color for name in ("scores", "weights", "k", "q", "v"))
 SIDE, TILE, WINDOW = 16, 4, 5  # of `tiles`: queries and keys, of a tile, keys that a query sees
 
 

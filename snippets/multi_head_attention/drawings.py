@@ -17,7 +17,7 @@ from snippets._lab.draw.drawings import (
     words,
 )
 from snippets._lab.draw.grids import Grid, around, cells, square
-from snippets._lab.draw.identity import identity
+from snippets._lab.draw.identity import CONSUMERS, SCORES, identity
 from snippets._lab.draw.pictures import Picture, picture, picture_of
 from snippets._lab.draw.rows import only
 from snippets._lab.draw.tables import cell
@@ -28,8 +28,8 @@ ROOM = "multi_head_attention"
 HEADS = [identity(ROOM, shade).color for shade in (1, 2, 3)]  # of three heads, everywhere here
 MANY = 8  # heads, in the timeline
 LOOP, WIDE = f"{ROOM}:loop", f"{ROOM}:vectorized"
-HOST, GPU = MUTED, identity("consumer 0").color
-SEEN = identity("scores").color
+HOST, GPU = MUTED, CONSUMERS[0]
+SEEN = SCORES
 
 
 def _slabs(x, y, wide, tall, said=""):

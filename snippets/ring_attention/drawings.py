@@ -12,10 +12,9 @@ from snippets._lab.draw.drawings import (
     words,
 )
 from snippets._lab.draw.grids import cells, numbers, square
-from snippets._lab.draw.identity import identity
+from snippets._lab.draw.identity import SCORES, K, Q
 from snippets._lab.draw.pictures import Picture, picture
 
-Q, K, SCORES = (identity(name).color for name in ("q", "k", "scores"))
 RANKS = 4
 SHADES = (16, 34, 52, 70)  # percent of a color, for each rank
 

@@ -17,10 +17,9 @@ from snippets._lab.draw.drawings import (
     svg,
     words,
 )
-from snippets._lab.draw.identity import identity
+from snippets._lab.draw.identity import OUTPUT, SCORES, K
 from snippets._lab.draw.pictures import Picture, picture
 
-SCORES, OUTPUT, K = (identity(name).color for name in ("scores", "output", "k"))
 COUNT, PITCH, DEEP = 16, 13, 62  # of `orders`: numbers, pixels between two, of the highest tree
 
 

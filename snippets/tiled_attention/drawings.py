@@ -21,18 +21,15 @@ from snippets._lab.draw.drawings import (
     words,
 )
 from snippets._lab.draw.grids import Matrix, cells, matrix, square
-from snippets._lab.draw.identity import identity
+from snippets._lab.draw.identity import CONSUMERS, OUTPUT, SCORES, WEIGHTS
 from snippets._lab.draw.machine import LANES
 from snippets._lab.draw.pictures import Picture, picture, picture_of
 from snippets._lab.draw.rows import only, pick
 from snippets._lab.draw.units import decimals
 
-Q, K, V, SCORES, WEIGHTS, OUTPUT = (
-    identity(name).color for name in ("q", "k", "v", "scores", "weights", "output")
-)
 TILES = 6  # of keys, as many as are drawn
 BLOCK = 4  # queries and keys of a tile in the staircase
-LANE = identity("consumer 0").color
+LANE = CONSUMERS[0]
 
 
 @picture

@@ -14,15 +14,13 @@ from snippets._lab.draw.drawings import (
     words,
 )
 from snippets._lab.draw.grids import Grid, cells, numbers
-from snippets._lab.draw.identity import identity
+from snippets._lab.draw.identity import HBM, REGISTERS, K, Q, V
 from snippets._lab.draw.pictures import Picture, picture, picture_of
 from snippets._lab.draw.rows import TIME, only, pick
 from snippets._lab.draw.timelines import Span, Timeline, time_arrow, timeline
 from snippets._lab.draw.units import count, thousands
 
-POST = "vectorized_attention"
-Q, K, V = (identity(name).color for name in ("q", "k", "v"))
-REGISTERS, FAR = identity("registers").color, identity("HBM").color
+FAR = HBM
 MOST = 255  # registers that a thread can have
 KEYS = 6  # as many as are drawn
 STRIDE = 64  # elements from a row of the drawn tensor to the next

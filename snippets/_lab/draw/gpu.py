@@ -17,15 +17,12 @@ from snippets._lab.draw.drawings import (
     words,
 )
 from snippets._lab.draw.grids import cells, square
-from snippets._lab.draw.identity import identity, oklch
+from snippets._lab.draw.identity import CONSUMERS, HBM, L2, REGISTERS, SHARED, oklch
 from snippets._lab.draw.machine import Band, band
 from snippets._lab.draw.rows import ceiling, moved, only, pick
 from snippets._lab.draw.units import bandwidth, binary, size
 from snippets._lab.results.store import Result
 
-REGISTERS, SHARED, L2, HBM = (
-    identity(name).color for name in ("registers", "shared memory", "L2", "HBM")
-)
 TENSOR, EXPONENTIAL, CORES = oklch(0.6, 0.15, 22), oklch(0.6, 0.13, 330), oklch(0.6, 0.1, 45)
 QUARTERS = 4  # of a multiprocessor, each with a scheduler of its own
 WARPS = 16  # that a scheduler has at most
@@ -125,6 +122,6 @@ def _quarter(x: float, wide: float, number: int) -> Iterator[str]:
     """A scheduler and the warps it chooses from: one of them is working."""
     yield labeled(x, 58, wide, 22, INK, f"scheduler {number}")
     grid = square(x, 90, 2, WARPS // 2, (wide + 2) / (WARPS // 2), 2)
-    color = identity("consumer 0").color
+    color = CONSUMERS[0]
     yield cells(grid, lambda row, column: (color, STRONG if (row, column) == (0, number) else PALE))
     yield words(x + wide / 2, 136, f"{WARPS} warps", 10, color=MUTED)

@@ -122,6 +122,7 @@ TENSORS = {
     "weights": oklch(0.56, 0.18, 22),
     "output": oklch(0.6, 0.14, 150),
 }
+Q, K, V, SCORES, WEIGHTS, OUTPUT = TENSORS.values()
 # Memories, from the nearest to the farthest.
 MEMORIES = {
     "registers": oklch(0.64, 0.12, 95),
@@ -129,12 +130,14 @@ MEMORIES = {
     "L2": oklch(0.6, 0.1, 220),
     "HBM": oklch(0.54, 0.12, 275),
 }
+REGISTERS, SHARED, L2, HBM = MEMORIES.values()
 WARPS = {
     "producer": "#808a94",
     "consumer 0": oklch(0.6, 0.14, 255),
     "consumer 1": oklch(0.62, 0.15, 45),
     "consumer 2": oklch(0.58, 0.17, 330),
 }
+PRODUCER, *CONSUMERS = WARPS.values()
 DTYPES = {"float32": "solid", "float16": "dash", "bfloat16": "dot"}
 LIMITS = {
     "memory": MEMORIES["HBM"],

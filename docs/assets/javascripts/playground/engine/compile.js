@@ -3,7 +3,7 @@
    The same functions serve two purposes. With `machine.checking` they run once on tiles without numbers,
    and follow Triton's front end: both sides of an `if` that depends on a tensor, a loop's body once, and
    the types of what they leave behind must agree. Then they run on numbers, one program after another. */
-import { KernelError } from "./errors.js";
+import { KernelError, fail } from "./errors.js";
 import { CONSTEXPR, Descriptor, MODULES, PYTHON, RANGES, attribute } from "./language.js";
 import { meter } from "./meter.js";
 import { parseExpression } from "./parser.js";
@@ -13,10 +13,6 @@ import { Const, NONE, Tensor, Tuple, bool, count, float, int, isNone, isNumber, 
 
 const DEEPEST = 30; // calls within calls
 const MOST_UNROLLED = 10_000; // turns of a static_range
-
-const fail = (message) => {
-  throw new KernelError(message);
-};
 
 /* A jit function of the reader's file. */
 export class Kernel {
@@ -638,29 +634,23 @@ function binary(operator, a, b) {
   return numbers(operator, a, b);
 }
 
+const ON_NUMBERS = {
+  "+": (x, y) => x + y,
+  "-": (x, y) => x - y,
+  "*": (x, y) => x * y,
+  "//": (x, y) => Math.floor(x / y),
+  "%": (x, y) => x - Math.floor(x / y) * y,
+};
+
 /* Python's arithmetic. */
 function numbers(operator, a, b) {
   const [x, y] = [Number(a.value), Number(b.value)];
   const real = a.kind === "float" || b.kind === "float";
   const made = (value) => new Const(real ? "float" : "int", value);
   if (y === 0 && ["/", "//", "%"].includes(operator)) fail("division by zero");
-  switch (operator) {
-    case "+":
-      return made(x + y);
-    case "-":
-      return made(x - y);
-    case "*":
-      return made(x * y);
-    case "/":
-      return float(x / y);
-    case "//":
-      return made(Math.floor(x / y));
-    case "%":
-      return made(x - Math.floor(x / y) * y);
-    case "**":
-      return !real && y >= 0 ? int(x ** y) : float(x ** y);
-    default:
-  }
+  if (operator in ON_NUMBERS) return made(ON_NUMBERS[operator](x, y));
+  if (operator === "/") return float(x / y);
+  if (operator === "**") return !real && y >= 0 ? int(x ** y) : float(x ** y);
   if (y < 0 && (operator === "<<" || operator === ">>")) fail("negative shift count");
   if (real) fail(`unsupported operand type(s) for ${operator}: '${pythonType(a)}' and '${pythonType(b)}'`);
   const both = a.kind === "bool" && b.kind === "bool";

@@ -8,3 +8,13 @@ export class KernelError extends Error {
     this.column = column;
   }
 }
+
+/* What Triton's front end refuses, too. */
+export const fail = (message) => {
+  throw new KernelError(message);
+};
+
+/* What this page's engine lacks, not the kernel. */
+export const lacking = (name) => {
+  throw new KernelError(`${name}: this page's engine does not know it; Triton does`, "limit");
+};

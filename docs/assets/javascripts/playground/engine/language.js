@@ -1,13 +1,9 @@
 /* triton.language: every function of it that runs here, with its parameters and what it refuses. */
-import { KernelError } from "./errors.js";
+import { KernelError, fail, lacking } from "./errors.js";
 import { meter } from "./meter.js";
 import { tiles } from "./tiles.js";
-import { BY_NAME, bf16, fp16, fp32, fp64, int1, int32, int64, pointerTo, uint32 } from "./types.js";
+import { BY_NAME, bf16, fp32, int1, int32, int64, pointerTo, uint32 } from "./types.js";
 import { Const, FALSE, MAX_ELEMENTS, NONE, TRUE, Tensor, Tuple, bool, count, float, int, isNone, isNumber, pythonType, shown, toTensor } from "./values.js";
-
-const fail = (message) => {
-  throw new KernelError(message);
-};
 
 /* A function of the language. `signature`: its parameters, "x axis=None": what stands after = is a
    default that the function sees as undefined. */
@@ -80,11 +76,6 @@ function tile(value) {
 }
 
 // Memory.
-
-/* What this page's engine lacks, not the kernel. */
-const lacking = (name) => {
-  throw new KernelError(`${name}: this page's engine does not know it; Triton does`, "limit");
-};
 
 function pointerTile(value, name) {
   if (!(value instanceof Tensor) || !value.dtype.isPointer) {
@@ -370,17 +361,10 @@ function extreme(which, x, y, nan) {
 }
 
 const MATH = [
-  mapped("exp", Math.exp),
+  ...["exp", "log", "log2", "sqrt", "sin", "cos", "floor", "ceil"].map((name) => mapped(name, Math[name])),
   mapped("exp2", (x) => 2 ** x),
-  mapped("log", Math.log),
-  mapped("log2", Math.log2),
-  mapped("sqrt", Math.sqrt),
   mapped("sqrt_rn", Math.sqrt),
   mapped("rsqrt", (x) => 1 / Math.sqrt(x)),
-  mapped("sin", Math.sin),
-  mapped("cos", Math.cos),
-  mapped("floor", Math.floor),
-  mapped("ceil", Math.ceil),
   mapped("erf", erf),
   ["abs", "x", ({ x }) => {
     const of = tile(x);
@@ -964,16 +948,12 @@ const DTYPE_TESTS = {
   is_floating: (dtype) => dtype.isFloat,
   is_ptr: (dtype) => dtype.isPointer,
   is_int: (dtype) => dtype.isInt,
-  is_fp16: (dtype) => dtype === fp16,
-  is_bf16: (dtype) => dtype === bf16,
-  is_fp32: (dtype) => dtype === fp32,
-  is_fp64: (dtype) => dtype === fp64,
   is_bool: (dtype) => dtype === int1,
   is_fp8: () => false,
   is_standard_floating: (dtype) => dtype.isFloat,
   is_int_signed: (dtype) => dtype.isInt && !dtype.unsigned,
   is_int_unsigned: (dtype) => dtype.isInt && dtype.unsigned,
-  ...Object.fromEntries(Object.entries(BY_NAME).filter(([, one]) => one.isInt).map(([name, one]) => [`is_${name}`, (dtype) => dtype === one])),
+  ...Object.fromEntries(Object.values(BY_NAME).map((one) => [`is_${one.name}`, (dtype) => dtype === one])), // is_fp16, is_int32, …
 };
 
 function ofDtype({ value: dtype, block }, name) {

@@ -4,16 +4,12 @@
    refusals, and then the numbers, if there are any (see Tensor). Numbers are computed as doubles and
    rounded once to the type: sums and products of matrices are the exact ones, rounded, whatever the
    order in which a GPU adds. */
-import { KernelError } from "./errors.js";
+import { KernelError, fail, lacking } from "./errors.js";
 import { meter } from "./meter.js";
 import {
   bf16, checkWide, commonType, fp16, fp32, fp64, int1, int32, int64, int8, promoteIntegers, rangeOf, settle, uint32, uint8,
 } from "./types.js";
 import { MAX_ELEMENTS, Tensor, count, isNumber, scalar, toTensor, typeOfNumber } from "./values.js";
-
-const fail = (message) => {
-  throw new KernelError(message);
-};
 
 function checkShape(shape) {
   shape.forEach((n, i) => {
@@ -555,7 +551,7 @@ function bitcast(x, to) {
   if (from === to || from.isPointer || to.isPointer) return cast(x, to);
   if (from.bits !== to.bits) fail(`Cannot bitcast data-type of size ${from.bits} to data-type of size ${to.bits}`);
   if (from.isInt && to.isInt) return cast(x, to);
-  if (from.bits !== 32) throw new KernelError(`a bitcast of ${from}: this page's engine does not know it; Triton does`, "limit");
+  if (from.bits !== 32) lacking(`a bitcast of ${from}`);
   return new Tensor(to, x.shape, x.data && new to.array(x.data.slice().buffer));
 }
 
@@ -582,7 +578,7 @@ function philox([c0, c1, c2, c3], low, high, rounds) {
 /* The upper half of a product. */
 function umulhi(left, right) {
   const [a, b] = unified(left, right);
-  if (a.dtype.bits > 32) throw new KernelError("umulhi of 64 bits: this page's engine does not know it; Triton does", "limit");
+  if (a.dtype.bits > 32) lacking("umulhi of 64 bits");
   const shape = sharedShape(a.shape, b.shape);
   return tensor(a.dtype, shape, a.data && b.data, (out, n) => {
     const [x, y] = [stretch(a, shape).data, stretch(b, shape).data];

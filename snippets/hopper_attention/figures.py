@@ -1,9 +1,8 @@
 """The figures of the hopper_attention page: each draws the result of the same name."""
 
-import dataclasses
 import re
 
-from snippets._lab.draw import charts, shared_figures, units
+from snippets._lab.draw import charts, units
 from snippets._lab.draw.charts import Reference, Series, View
 from snippets._lab.draw.comparison import Against, Comparison
 from snippets._lab.draw.figure import Figure
@@ -531,10 +530,19 @@ def tiles(rows):
     )
 
 
-def host_time(results):
-    whole = shared_figures.host(results, [OURS, TRITON, SDPA])
-    return dataclasses.replace(
-        whole, caption="", plot=None, numbers={"busy": whole.numbers["busy"]}
+def host_time(rows):
+    ours, theirs = (
+        [r["ms_p50"] for r in pick(rows, part="a call", implementation=name)]
+        for name in (OURS, SDPA)
+    )
+    busy = between(ours, units.host_time)
+    longer = between(
+        [one / other for one, other in zip(ours, theirs, strict=True)], units.rough_ratio
+    )
+    return Figure(
+        finding=f"A call keeps the host busy for {busy}, {longer} as long as one of PyTorch's "
+        "SDPA.",
+        numbers={"busy": busy},
     )
 
 

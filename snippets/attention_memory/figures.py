@@ -6,6 +6,7 @@ from typing import NamedTuple
 from snippets._lab.draw import charts, units
 from snippets._lab.draw.charts import Series
 from snippets._lab.draw.figure import Figure
+from snippets._lab.draw.gpu import walked
 from snippets._lab.draw.limits import limit
 from snippets._lab.draw.rows import (
     TIME,
@@ -15,7 +16,6 @@ from snippets._lab.draw.rows import (
     field,
     moved,
     only,
-    over,
     pick,
     ridge,
     spread,
@@ -246,9 +246,6 @@ class _Level(NamedTuple):
     how: str  # it was found
 
 
-LOADED = over("bytes_loaded", "bandwidth")
-
-
 def hierarchy(results):
     levels = _levels(results[0])
     sizes = only(results[0].rows, kind="sizes")
@@ -287,15 +284,7 @@ def hierarchy(results):
 def _levels(result):
     """Levels of the hierarchy by name, from the nearest to the farthest."""
     sizes = only(result.rows, kind="sizes")
-    walks = pick(result.rows, kind="walk")
     many = sizes["multiprocessors"]
-
-    def largest(most):
-        """Bytes a second of the largest working set of at most so many bytes."""
-        return LOADED(
-            max((r for r in walks if r["set_bytes"] <= most), key=lambda r: r["set_bytes"])
-        )
-
     registers, shared = sizes["registers_bytes"], sizes["shared_bytes"]
     return {
         "registers": _Level(
@@ -313,14 +302,14 @@ def _levels(result):
         "L1": _Level(
             None,
             None,
-            largest(shared // 2),
+            walked(result, shared // 2),
             "read again and again, the largest working set of at most half a multiprocessor's "
             "memory; the same memory as shared memory",
         ),
         "L2": _Level(
             sizes["l2_bytes"],
             None,
-            largest(sizes["l2_bytes"] // 2),
+            walked(result, sizes["l2_bytes"] // 2),
             "the same kernel, the largest working set of at most half of L2: in smaller ones "
             "several programs are at the same place at once, and can share what comes",
         ),

@@ -27,10 +27,9 @@ PER = SECTOR // SIZE  # elements of a sector
 def row_and_column():
     """One load of a warp, along a row of a matrix and down a column of it."""
     side, top, drawn = 5, 62, []
-    elements = [(i, 0) for i in range(LANES)]
     shown = {
-        "along a row": [(3, i) for _, i in enumerate(range(LANES))],
-        "down a column": [(i, 11) for i, _ in elements],
+        "along a row": [(3, lane) for lane in range(LANES)],
+        "down a column": [(lane, 11) for lane in range(LANES)],
     }
     told = []
     for index, (said, asked) in enumerate(shown.items()):

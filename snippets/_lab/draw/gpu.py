@@ -47,15 +47,10 @@ def memories(sizes: Result, latency: Callable[[str], str] = lambda level: "") ->
 
     `latency` knows that of L1, L2 and HBM as text, or "".
     """
-    chip, walks = only(sizes.rows, kind="sizes"), pick(sizes.rows, kind="walk")
-
-    def walked(most: int) -> float:
-        row = max((r for r in walks if r["set_bytes"] <= most), key=lambda r: r["set_bytes"])
-        return moved(row, "bytes_loaded")
-
+    chip = only(sizes.rows, kind="sizes")
     rates = {
-        "L1": walked(chip["shared_bytes"] // 2),
-        "L2": walked(chip["l2_bytes"] // 2),
+        "L1": walked(sizes, chip["shared_bytes"] // 2),
+        "L2": walked(sizes, chip["l2_bytes"] // 2),
         "HBM": ceiling(sizes, "read"),
     }
     named = (
@@ -70,6 +65,12 @@ def memories(sizes: Result, latency: Callable[[str], str] = lambda level: "") ->
             for name, held, level in named
         ),
     ]
+
+
+def walked(sizes: Result, most: int) -> float:
+    """Bytes a second of the walk through the largest working set of at most so many bytes."""
+    walks = [r for r in pick(sizes.rows, kind="walk") if r["set_bytes"] <= most]
+    return moved(max(walks, key=lambda r: r["set_bytes"]), "bytes_loaded")
 
 
 def gpu(chip: tuple[str, int], levels: Sequence[Level], units: Sequence[str]) -> str:

@@ -52,7 +52,6 @@ class Series:
     value: Quantity | str | None = None  # if not that of the chart
     like: str = ""  # the identity whose look it has, if not that of `key`
     shade: int = 0  # tells parts of one room apart
-    dtype: str = ""  # seen in the dash
     symbol: str = ""
     dash: str = ""
     joined: bool = True
@@ -65,7 +64,7 @@ class Series:
     @property
     def look(self) -> Identity:
         """Its color, symbol and dash, and the name that it has, with markup escaped."""
-        found = identity(self.like or self.key, self.shade, self.dtype)
+        found = identity(self.like or self.key, self.shade)
         name = html.escape(self.name or found.name, quote=False)
         symbol, dash = self.symbol or found.symbol, self.dash or found.dash
         return replace(found, name=name, symbol=symbol, dash=dash)
@@ -133,14 +132,13 @@ def lines(
     joined: bool = True,
     from_zero: bool = True,
     ticks: Mapping[str, Sequence[float]] | None = None,
-    ends: Mapping[str, tuple[float, float]] | None = None,
 ) -> Chart:
     """A line for each series and device, in each view.
 
-    `log` names the logarithmic axes, "xy", "x", "y" or ""; `ticks` and `ends` are for what the rows
-    do not tell, by axis and in the unit of the raw data.
+    `log` names the logarithmic axes, "xy", "x", "y" or ""; `ticks` are for what the rows do not
+    tell, by axis and in the unit of the raw data.
     """
-    rules, ticks, ends = _references(references, results), ticks or {}, ends or {}
+    rules, ticks = _references(references, results), ticks or {}
     chosen = [replace(one, joined=one.joined and joined) for one in _series(series)]
     found: defaultdict[Any, list[float]] = defaultdict(list)  # of all panels that share an axis
     shown = []
@@ -159,9 +157,9 @@ def lines(
         up, logs = upright
         told = [*found[upright], *(rule.value for rule in rules if rule.across == "y")]
         x_scale, x_axis = _axis(
-            across, found[across], "x" in logs, False, ticks.get("x"), ends.get("x"), each=True
+            across, found[across], "x" in logs, False, ticks.get("x"), each=True
         )
-        y_scale, y_axis = _axis(up, told, "y" in logs, from_zero, ticks.get("y"), ends.get("y"))
+        y_scale, y_axis = _axis(up, told, "y" in logs, from_zero, ticks.get("y"))
         per = {"x": x_scale.per, "y": y_scale.per}
         made.append(
             Panel(
@@ -362,7 +360,7 @@ def bars(
     for view, counted, marks in shown:
         logged = log if view.log is None else bool(view.log)
         every = [*found[counted], *(rule.value for rule in rules)]
-        scale, axis = _axis(counted, every, logged, not dotted, None, ends)
+        scale, axis = _axis(counted, every, logged, not dotted, ends=ends)
         if texts:
             said = scale.number if dotted else scale.text
             axis = replace(axis, written=[(v / scale.per, len(said(v))) for v in every])
@@ -536,8 +534,8 @@ def _axis(
     found: Sequence[float],
     log: bool,
     from_zero: bool,
-    ticks: Sequence[float] | None,
-    ends: tuple[float, float] | None,
+    ticks: Sequence[float] | None = None,
+    ends: tuple[float, float] | None = None,
     each: bool = False,
 ) -> tuple[Scale, Axis]:
     """The one unit of an axis and its range; with `each`, whole numbers are ticks while few."""

@@ -92,15 +92,14 @@ def around(grid: Grid, rows: slice, columns: slice, color: str = INK, line: floa
 
 
 class Matrix(NamedTuple):
-    """A tensor as one block: where it is, its name and its two dimensions ("" for none)."""
+    """A tensor as one block: where it is, its name, and what its columns are called."""
 
     x: float
     y: float
     wide: float
     tall: float
     tensor: str  # q, k, v, scores, weights, output: its color
-    said: str = ""  # in its middle; its name if left out
-    rows: str = ""  # left of it
+    said: str  # in its middle
     columns: str = ""  # above it
 
     def part(self, start: float, end: float, percent: float = STRONG) -> str:
@@ -117,17 +116,12 @@ class Matrix(NamedTuple):
 
 
 def matrix(of: Matrix, percent: float = PALE, size: float = 12) -> str:
-    """A tensor as a block with its name, and what its dimensions are called."""
+    """A tensor as a block with its name, and what its columns are called."""
     color = identity(of.tensor).color
-    said = of.said or {"q": "Q", "k": "K", "v": "V", "weights": "P", "output": "O"}.get(
-        of.tensor, of.tensor
-    )
     drawn = [
         box(of.x, of.y, of.wide, of.tall, color, percent, 1),
-        words(of.x + of.wide / 2, of.y + of.tall / 2 + 0.35 * size, said, size, 600),
+        words(of.x + of.wide / 2, of.y + of.tall / 2 + 0.35 * size, of.said, size, 600),
     ]
-    if of.rows:
-        drawn.append(bracket(of.x - 6, of.y, of.tall, of.rows, "left"))
     if of.columns:
         drawn.append(bracket(of.x, of.y - 6, of.wide, of.columns, "above"))
     return "".join(drawn)

@@ -1,10 +1,10 @@
 """Who has which color, symbol and dash, and what it is called: fixed for the whole site.
 
-Ours are warm, a ramp in the order of the nav; PyTorch's are cool; ceilings are gray. The dtype is
-told by the dash of a line and the device by how strong a mark is. All colors lie at least 3:1 from
-the light page and from the dark one; a test holds that, and that what is compared can be told apart
-with a color-vision deficiency too. A tensor in a drawing and a library in a chart have colors of
-their own, so that blue is K and nobody takes a line of a chart for it.
+Ours are warm, a ramp in the order of the nav; PyTorch's are cool; ceilings are gray. The device is
+told by how strong a mark is. All colors lie at least 3:1 from the light page and from the dark one;
+a test holds that, and that what is compared can be told apart with a color-vision deficiency too. A
+tensor in a drawing and a library in a chart have colors of their own, so that blue is K and nobody
+takes a line of a chart for it.
 
 A new post needs one line here: its place in ROAD. What a room measures beside its kernel is
 derived: "<room>:exercise" has the room's color with an open symbol and a dashed line,
@@ -138,7 +138,6 @@ WARPS = {
     "consumer 2": oklch(0.58, 0.17, 330),
 }
 PRODUCER, *CONSUMERS = WARPS.values()
-DTYPES = {"float32": "solid", "float16": "dash", "bfloat16": "dot"}
 LIMITS = {
     "memory": MEMORIES["HBM"],
     "arithmetic": oklch(0.58, 0.16, 320),
@@ -151,7 +150,7 @@ APART = 0.38  # of its range: by so much a shade's hue is further than the one b
 FADE, FAINTEST = 0.75, 0.3  # a further device is fainter than the one before
 
 
-def identity(key: str, shade: int = 0, dtype: str = "") -> Identity:
+def identity(key: str, shade: int = 0) -> Identity:
     """How an implementation or a tensor looks. Raises DataError for one that has no place yet."""
     name, comma, special = key.partition(",")
     found = _known(name)
@@ -160,7 +159,7 @@ def identity(key: str, shade: int = 0, dtype: str = "") -> Identity:
     if shade:
         color = _shaded(ROAD.get(name.partition(":")[0]), shade)
         found = replace(found, color=color, symbol=ORDER[shade % len(ORDER)])
-    return replace(found, dash=DTYPES[dtype]) if dtype else found
+    return found
 
 
 def _shaded(room: Rung | None, shade: int) -> str:

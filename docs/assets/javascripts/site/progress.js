@@ -1,15 +1,16 @@
 /* Which exercises a reader has solved: kept in this browser and sent nowhere. The playground's map shows them. */
 import { make } from "./dom.js";
+import { keep, kept } from "./kept.js";
 import { onPage } from "./pages.js";
 
 const KEY = "attention-measured.solved";
 
 function read() {
   try {
-    const names = JSON.parse(localStorage.getItem(KEY) ?? "[]");
+    const names = JSON.parse(kept(KEY) ?? "[]");
     return Array.isArray(names) ? names.filter((name) => typeof name === "string") : [];
   } catch {
-    return []; // no storage, or not ours
+    return []; // not ours
   }
 }
 
@@ -20,11 +21,7 @@ export function nextRung() {
 }
 
 export function solve(name) {
-  try {
-    localStorage.setItem(KEY, JSON.stringify([...new Set([...read(), name])]));
-  } catch (error) {
-    console.warn(`Not remembered: ${error.message}`);
-  }
+  keep(KEY, JSON.stringify([...new Set([...read(), name])]));
   mark(name);
 }
 

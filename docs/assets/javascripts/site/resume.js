@@ -1,6 +1,7 @@
 /* Where a reader stopped in the posts: kept in this browser and sent nowhere. The front page and the list of
    posts lead back there. */
 import { make } from "./dom.js";
+import { keep, kept } from "./kept.js";
 import { onPage } from "./pages.js";
 
 const KEY = "attention-measured.stopped"; // the address of a section, without the host
@@ -14,25 +15,13 @@ function stop() {
   const begun = sections.filter((title) => title.getBoundingClientRect().top < innerHeight / 2);
   const next = document.querySelector(".md-footer__link--next");
   const here = begun.length ? `${location.pathname}#${begun.at(-1).id}` : location.pathname;
-  try {
-    localStorage.setItem(KEY, next && begun.length === sections.length ? next.pathname : here);
-  } catch (error) {
-    console.warn(`Not remembered: ${error.message}`);
-  }
-}
-
-function stopped() {
-  try {
-    return localStorage.getItem(KEY) ?? "";
-  } catch {
-    return ""; // no storage
-  }
+  keep(KEY, next && begun.length === sections.length ? next.pathname : here);
 }
 
 /* If the navigation still has that page. */
 function resume() {
   const box = document.querySelector(".am-continue");
-  const [path, section] = stopped().split("#");
+  const [path, section] = (kept(KEY) ?? "").split("#");
   const links = [...document.querySelectorAll(".md-nav--primary a.md-nav__link")];
   const link = links.find((a) => a.pathname === path);
   if (!box || !link) return;

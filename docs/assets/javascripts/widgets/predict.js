@@ -1,26 +1,12 @@
 /* A prediction before a chart: the choices of a list become buttons, choosing one marks the right one and opens the
    answer below. The choice is kept in this browser only. Without a script the list is a list, and the answer a fold. */
 
+import { keep, kept } from "../site/kept.js";
+
 export const atOnce = true; // the answer of a choice made before is open
 
 const keyOf = (box) =>
   `am-predict:${location.pathname}:${[...document.querySelectorAll('[data-widget="predict"]')].indexOf(box)}`;
-
-function kept(key) {
-  try {
-    return localStorage.getItem(key);
-  } catch {
-    return null; // no storage in this browser: nothing is kept
-  }
-}
-
-function keep(key, value) {
-  try {
-    localStorage.setItem(key, value);
-  } catch {
-    // see above
-  }
-}
 
 export function start(box) {
   const key = keyOf(box);

@@ -1,6 +1,6 @@
 /* Which elements one program touches, memory instruction by memory instruction, and where that differs from the
    page's kernel: the buffers as rows of cells, with a slider through the instructions. */
-import { make } from "../site/dom.js";
+import { button, make } from "../site/dom.js";
 
 const COLUMNS = 32;
 const MOST = 2048; // cells of a buffer that are drawn
@@ -51,14 +51,11 @@ export function addresses(own, page, goTo) {
     return box;
   }
   const select = make("select", {}, ...programs.map((value) => make("option", { value, textContent: value })));
-  const slider = make("input", { type: "range", min: 0, value: 0 });
-  slider.setAttribute("aria-label", "Memory instruction");
-  const words = make("p", { className: "am-play-words" });
-  words.setAttribute("role", "status");
+  const slider = make("input", { type: "range", min: 0, value: 0, ariaLabel: "Memory instruction" });
+  const words = make("p", { className: "am-play-words", role: "status" });
   const place = make("div");
-  const line = make("button", { type: "button", className: "am-play-line" });
   let lineHere;
-  line.addEventListener("click", () => goTo(lineHere));
+  const line = button("", () => goTo(lineHere), { className: "am-play-line" });
 
   function show() {
     const [mine, theirs] = [stepsOf(own.accesses, select.value), stepsOf(page.accesses, select.value)];

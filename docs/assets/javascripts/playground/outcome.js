@@ -1,5 +1,5 @@
 /* What one problem came to: output beside what is expected, faults, and the work beside that of the page's kernel. */
-import { make, withCode } from "../site/dom.js";
+import { button, make, withCode } from "../site/dom.js";
 import { largest, picture, placeOf, written } from "./pictures.js";
 
 const SHOWN = 6; // wrong numbers that are written out
@@ -8,9 +8,7 @@ const WIDTH = 180; // of a picture: two stand side by side
 const table = (heads, rows, label) => {
   const head = make("tr", {}, ...heads.map((textContent) => make("th", { textContent, scope: "col" })));
   const body = rows.map((cells) => make("tr", {}, ...cells.map((textContent) => make("td", { textContent }))));
-  const all = make("table", { className: "am-play-table" }, make("thead", {}, head), make("tbody", {}, ...body));
-  all.setAttribute("aria-label", label);
-  return all;
+  return make("table", { className: "am-play-table", ariaLabel: label }, make("thead", {}, head), make("tbody", {}, ...body));
 };
 
 const wrongCells = ({ wrong }) => wrong.reduce((sum, one) => sum + (one ? 1 : 0), 0);
@@ -51,9 +49,7 @@ export function faults(result, goTo) {
   return make("ul", { className: "am-play-faults" }, ...all.map((fault) => {
     const text = make("span", {}, ...withCode(fault.message.replace(/,? line \d+\.?$/, "")));
     if (!fault.line) return make("li", {}, text);
-    const link = make("button", { type: "button", className: "am-play-line", textContent: `line ${fault.line}` });
-    link.addEventListener("click", () => goTo(fault.line));
-    return make("li", {}, link, " ", text);
+    return make("li", {}, button(`line ${fault.line}`, () => goTo(fault.line), { className: "am-play-line" }), " ", text);
   }));
 }
 

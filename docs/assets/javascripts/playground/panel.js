@@ -1,7 +1,7 @@
 /* The panel that "Edit and run" and "Start" open: an editor with a kernel's text, a verdict for each problem, and
    what was seen on the way. One panel at a time; what runs runs in a worker. */
 import { replace } from "../site/address.js";
-import { make, withCode } from "../site/dom.js";
+import { button, make, withCode } from "../site/dom.js";
 import { loadJson } from "../site/json.js";
 import { onPage } from "../site/pages.js";
 import { nextRung, solve } from "../site/progress.js";
@@ -86,14 +86,14 @@ async function subjectOf({ kernel, exercise }) {
 }
 
 /* Opens below what the button belongs to; pressed again, closes. */
-export async function open(button, text) {
-  if (button.dataset.question) return ask(button);
-  if (opened?.button === button && text === undefined) return close();
+export async function open(from, text) {
+  if (from.dataset.question) return ask(from);
+  if (opened?.button === from && text === undefined) return close();
   loadEditor().catch(() => {}); // by far the longest on its way, so it sets out first; making it tells of a failure
-  const [subject] = await Promise.all([subjectOf(button.dataset), style()]);
-  if (!button.isConnected) return undefined;
+  const [subject] = await Promise.all([subjectOf(from.dataset), style()]);
+  if (!from.isConnected) return undefined;
   close();
-  return show(button, subject, text);
+  return show(from, subject, text);
 }
 
 function complain(textContent) {
@@ -134,21 +134,13 @@ onPage(close); // another page: the worker ends with its panel
 
 const nameOf = ({ name }) => name.replaceAll("_", " ");
 
-const button = (textContent, act, properties = {}) => {
-  const made = make("button", { type: "button", textContent, ...properties });
-  made.addEventListener("click", act);
-  return made;
-};
-
 function show(from, subject, text) {
   const room = engineRoom(subject.worker);
   const rung = from.closest(".am-exercise");
   const title = rung ? rung.firstElementChild.firstChild.textContent : subject.task?.title ?? subject.name;
   const draft = drafts.get(subject.draft);
-  const box = make("section", { className: "am-play" });
-  box.setAttribute("aria-label", `Edit and run: ${title}`);
-  const status = make("p", { className: "am-play-status" });
-  status.setAttribute("role", "status");
+  const box = make("section", { className: "am-play", ariaLabel: `Edit and run: ${title}` });
+  const status = make("p", { className: "am-play-status", role: "status" });
   const verdicts = make("ol", { className: "am-play-verdicts" });
   const mistake = make("div", { className: "am-play-mistake" });
   const atWork = make("div", { className: "am-play-at-work" });
@@ -209,9 +201,9 @@ function show(from, subject, text) {
   }
 
   function addVerdict(result, at) {
-    const choose = button("", () => detailOf(result, at), { className: result.right ? "am-right" : "am-wrong" });
-    choose.append(make("b", { textContent: result.right ? "✓" : "✗" }), ` ${nameOf(result)}`);
-    choose.setAttribute("aria-label", `${nameOf(result)}: ${result.right ? "right" : "wrong"}`);
+    const [className, sign, word] = result.right ? ["am-right", "✓", "right"] : ["am-wrong", "✗", "wrong"];
+    const choose = button("", () => detailOf(result, at), { className, ariaLabel: `${nameOf(result)}: ${word}` });
+    choose.append(make("b", { textContent: sign }), ` ${nameOf(result)}`);
     verdicts.append(make("li", {}, choose));
     if (verdicts.querySelectorAll(".am-wrong").length === 1 && !result.right) detailOf(result, at);
   }
@@ -440,8 +432,7 @@ async function ask(from) {
   const { answers, explanation, format, wrong } = exercises[from.dataset.exercise.split(":")[1]];
   const plain = (text) => text.toLowerCase().replaceAll(/[\s()[\]_]/g, "");
   const field = make("input", { type: "text", autocomplete: "off", placeholder: format ?? "" });
-  const words = make("p", { className: "am-play-status" });
-  words.setAttribute("role", "status");
+  const words = make("p", { className: "am-play-status", role: "status" });
   const solution = make("details", {}, make("summary", { textContent: "Show the solution" }),
     make("p", {}, ...withCode(`${answers[0]}. ${explanation}`)));
   const form = make("form", { className: "am-play-question" },

@@ -38,11 +38,9 @@ export function picture({ label, shape, data, framed, scale = largest(data) || 1
   const columns = shape.length === 1 && many > 64 ? 32 : Math.max(many, 1);
   const rows = Math.max(Math.ceil(data.length / columns), 1);
   const cell = Math.max(SMALLEST_CELL, Math.min(LARGEST_CELL, Math.floor(width / columns)));
-  const canvas = make("canvas", { tabIndex: 0, className: "am-play-cells" });
-  const value = make("span", { className: "am-play-value" });
-  value.setAttribute("aria-live", "polite");
-  canvas.setAttribute("role", "img");
-  canvas.setAttribute("aria-label", `${label}, ${shape.join(" × ") || "one number"}`);
+  const ariaLabel = `${label}, ${shape.join(" × ") || "one number"}`;
+  const canvas = make("canvas", { tabIndex: 0, className: "am-play-cells", role: "img", ariaLabel });
+  const value = make("span", { className: "am-play-value", ariaLive: "polite" });
   let chosen = -1;
 
   function draw() {

@@ -29,8 +29,7 @@ function walk(steps, at) {
     return box;
   }
   const { bar, show: showBar } = player({ go: show });
-  const words = make("p", { className: "am-play-words" });
-  words.setAttribute("role", "status");
+  const words = make("p", { className: "am-play-words", role: "status" });
   const place = make("div", { className: "am-play-variables" });
 
   function held(count) {

@@ -21,9 +21,7 @@ export function listing(lines, label) {
   const rows = lines.map((line) => make("span", { className: "am-scene-line" }, ...colored(line), "\n"));
   rows.forEach((row, at) => row.style.setProperty("--am-indent", `${lines[at].search(/\S|$/) + 2}ch`));
   const code = make("code", {}, ...rows);
-  const box = make("pre", { className: "am-scene-code", tabIndex: 0 }, code);
-  box.setAttribute("role", "region");
-  box.setAttribute("aria-label", label);
+  const box = make("pre", { className: "am-scene-code", tabIndex: 0, role: "region", ariaLabel: label }, code);
   let marked;
   let lit;
 

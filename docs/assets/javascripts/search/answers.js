@@ -1,6 +1,6 @@
 /* What the search box answers: sections of the site, the best first, each with a line of its text. The index lists every
    section (snippets/_site/search.py); MiniSearch finds words in it, misspelled and unfinished ones too. */
-import { make } from "../site/dom.js";
+import { button, make } from "../site/dom.js";
 import { loadJson } from "../site/json.js";
 import { alsoSaid, askedFor, wordsOf } from "./words.js";
 
@@ -156,14 +156,12 @@ export async function start(box) {
     status.textContent = question ? said(hits, every.length, unknown) : status.dataset.asks;
   }
 
-  function example(textContent) {
-    const button = make("button", { type: "button", textContent });
-    button.addEventListener("click", () => {
-      box.value = textContent;
+  function example(question) {
+    return make("li", { className: "am-hit" }, button(question, () => {
+      box.value = question;
       answer();
       box.focus();
-    });
-    return make("li", { className: "am-hit" }, button);
+    }));
   }
 
   const links = () => [...list.querySelectorAll("a")];

@@ -4,6 +4,13 @@ export const make = (tag, properties = {}, ...children) => {
   return node;
 };
 
+/* A button that does something when it is pressed. */
+export function button(textContent, act, properties = {}) {
+  const made = make("button", { type: "button", textContent, ...properties });
+  made.addEventListener("click", act);
+  return made;
+}
+
 /* An element of a drawing, with its attributes. */
 export function shape(tag, attributes, text = "") {
   const node = document.createElementNS("http://www.w3.org/2000/svg", tag);

@@ -1,7 +1,7 @@
 /* A table to choose rows from, with a filter for each of some columns. What is chosen is in the address, each
    parameter with the table's prefix. Styles: filter_table.css. */
 import { asked, remember } from "./address.js";
-import { make } from "./dom.js";
+import { button, make } from "./dom.js";
 
 const ANY = "";
 
@@ -11,11 +11,14 @@ const ANY = "";
 export function filterTable({ prefix, label, filters, heads, valueOf, rowOf, summaryOf, page }) {
   const names = Object.keys(filters);
   const body = make("tbody");
-  const summary = make("p", { className: "am-rows-summary" });
-  const [back, on] = ["← Earlier rows", "Later rows →"].map((textContent) => make("button", { type: "button", textContent }));
+  const summary = make("p", { className: "am-rows-summary", role: "status" });
+  const [back, on] = [button("← Earlier rows", () => turn(-page)), button("Later rows →", () => turn(page))];
   const place = make("span");
   const pages = make("p", { className: "am-rows-pages" }, back, place, on);
-  const clear = make("button", { type: "button", textContent: "Clear filters" });
+  const clear = button("Clear filters", () => {
+    for (const name of names) selects[name].value = ANY;
+    choose();
+  });
   const bar = make("div", { className: "am-rows-bar" });
   const selects = Object.fromEntries(names.map((name) => [name, make(
     "select", { ariaLabel: name }, make("option", { value: ANY, textContent: "any" }),
@@ -36,13 +39,18 @@ export function filterTable({ prefix, label, filters, heads, valueOf, rowOf, sum
     clear.disabled = !chosen.length;
   }
 
+  function turn(rows) {
+    from += rows;
+    fill();
+    scroll.scrollIntoView({ block: "nearest" });
+  }
+
   function choose() {
     from = 0;
     remember(Object.fromEntries(names.map((name) => [prefix + name, selects[name].value])));
     fill();
   }
 
-  summary.setAttribute("role", "status");
   for (const name of names) {
     const value = asked(prefix + name) ?? ANY;
     selects[name].value = filters[name].includes(value) ? value : ANY;
@@ -50,21 +58,9 @@ export function filterTable({ prefix, label, filters, heads, valueOf, rowOf, sum
     bar.append(make("label", {}, make("span", { textContent: name }), selects[name]));
   }
   bar.append(clear);
-  clear.addEventListener("click", () => {
-    for (const name of names) selects[name].value = ANY;
-    choose();
-  });
-  for (const [button, step] of [[back, -page], [on, page]]) {
-    button.addEventListener("click", () => {
-      from += step;
-      fill();
-      scroll.scrollIntoView({ block: "nearest" });
-    });
-  }
   const row = make("tr", {}, ...heads.map((textContent) => make("th", { textContent, scope: "col" })));
   const table = make("table", { className: "am-rows" }, make("thead", {}, row), body);
-  const scroll = make("div", { className: "am-rows-scroll", tabIndex: 0, role: "region" }, table);
-  scroll.setAttribute("aria-label", label);
+  const scroll = make("div", { className: "am-rows-scroll", tabIndex: 0, role: "region", ariaLabel: label }, table);
 
   function show(rows) {
     every = rows;

@@ -13,8 +13,7 @@ function close() {
 function show(link, definition) {
   close();
   const all = make("a", { href: link.href, textContent: "In the glossary" });
-  open = make("span", { className: "am-definition" }, make("span", { textContent: definition }), all);
-  open.setAttribute("role", "status");
+  open = make("span", { className: "am-definition", role: "status" }, make("span", { textContent: definition }), all);
   link.after(open);
   open.word = link;
 }

@@ -1,6 +1,6 @@
 /* The controls of whatever goes step by step, the same everywhere: Play, step back, step forward, Start over, and
    where the last step is known a slider and a count. */
-import { make } from "./dom.js";
+import { button, make } from "./dom.js";
 
 const PLAY_MS = 900; // of a step, where the widget has no clock of its own
 
@@ -11,11 +11,6 @@ export function player({ go, play, name = "Step" }) {
   let end = 0;
   let timer;
 
-  const button = (textContent, act, properties = {}) => {
-    const made = make("button", { type: "button", textContent, ...properties });
-    made.addEventListener("click", act);
-    return made;
-  };
   const [start, stop] = [true, false].map((on) => () => tick(on));
   function tick(on) {
     clearInterval(timer);

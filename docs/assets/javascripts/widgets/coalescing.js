@@ -4,7 +4,7 @@
 
    A view can be shared: ?lanes=<dtype>.<stride>; the second picture of a page reads ?lanes2=, and so on. */
 import { asked, rememberLater } from "../site/address.js";
-import { make, partsOf, shape } from "../site/dom.js";
+import { button, make, partsOf, shape } from "../site/dom.js";
 import { fromData } from "../site/from_data.js";
 
 const DOUBLINGS = [1, 2, 4, 8, 16, 32];
@@ -130,12 +130,12 @@ function show(view, change) {
   view.request = data.requests.find((r) => r.dtype === view.dtype && r.stride === view.stride);
   parts.range.value = view.stride;
   parts.range.setAttribute("aria-valuetext", `stride ${view.stride}`);
-  for (const button of parts.doublings.children) {
-    button.setAttribute("aria-pressed", String(Number(button.textContent) === view.stride));
+  for (const one of parts.doublings.children) {
+    one.setAttribute("aria-pressed", String(Number(one.textContent) === view.stride));
   }
-  for (const button of parts.steps) {
-    const next = view.stride + Number(button.dataset.step);
-    button.disabled = !view.strides.includes(next);
+  for (const one of parts.steps) {
+    const next = view.stride + Number(one.dataset.step);
+    one.disabled = !view.strides.includes(next);
   }
   parts.summary.textContent = words(view);
   paint(view);
@@ -167,20 +167,16 @@ function build(box, data) {
   }
   Object.assign(parts.range, { min: strides[0], max: strides.at(-1), step: 1 });
   parts.range.addEventListener("input", () => choose(view, { stride: Number(parts.range.value) }));
-  for (const button of parts.steps) {
-    button.addEventListener("click", () => choose(view, { stride: view.stride + Number(button.dataset.step) }));
+  for (const one of parts.steps) {
+    one.addEventListener("click", () => choose(view, { stride: view.stride + Number(one.dataset.step) }));
   }
   for (const one of DOUBLINGS.filter((s) => strides.includes(s))) {
-    const button = make("button", { type: "button", textContent: one, ariaLabel: `Stride ${one}` });
-    button.addEventListener("click", () => choose(view, { stride: one }));
-    parts.doublings.append(button);
+    parts.doublings.append(button(one, () => choose(view, { stride: one }), { ariaLabel: `Stride ${one}` }));
   }
   for (const value of dtypes) {
     const input = make("input", { type: "radio", name: view.param, value, checked: value === view.dtype });
     input.addEventListener("change", () => choose(view, { dtype: value }));
-    const label = make("label", {});
-    label.append(input, value);
-    parts.dtypes.append(label);
+    parts.dtypes.append(make("label", {}, input, value));
   }
   box.replaceChildren(frame);
   show(view, {});

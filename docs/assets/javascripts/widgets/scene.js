@@ -25,7 +25,7 @@
    weights [rows][N]: what each key weighs so far, state {m, l, acc}, moves: [{what, bytes, out}], read, written: bytes
    so far, lines, formula, words(query), tables()}: the state once the step is over. */
 import { asked, rememberLater } from "../site/address.js";
-import { anotherTask, make, partsOf } from "../site/dom.js";
+import { anotherTask, button, make, partsOf } from "../site/dom.js";
 import { fromData } from "../site/from_data.js";
 import { player } from "../site/player.js";
 import { listing } from "../scene/listing.js";
@@ -88,8 +88,8 @@ function settle(view) {
   const last = lastOf(view);
   const now = stepOf(view);
   view.player.show({ step, last, said: `step ${step} of ${last}: ${now.name}`, playing: view.playing });
-  for (const button of parts.queries.children) button.setAttribute("aria-pressed", Number(button.textContent) === view.query);
-  for (const button of parts.examples.children) button.setAttribute("aria-pressed", button.textContent === view.script.name);
+  for (const one of parts.queries.children) one.setAttribute("aria-pressed", Number(one.textContent) === view.query);
+  for (const one of parts.examples.children) one.setAttribute("aria-pressed", one.textContent === view.script.name);
   const ends = view.script.name === view.data.examples[0].name && view.script.steps[last].at;
   view.picture?.style.setProperty("--am-now", ends ? now.at / ends : -1);
   parts.formula.textContent = now.formula;
@@ -220,11 +220,8 @@ function choose(view, example) {
   view.parts.board.style.setProperty("--am-ratio", view.stage.ratio);
   view.parts.canvas.ariaLabel = `A program of ${view.script.about}. Its steps are told below.`;
   view.parts.rows.hidden = view.script.block < 2;
-  view.parts.queries.replaceChildren(...Array.from({ length: view.script.block }, (_, query) => {
-    const button = make("button", { type: "button", textContent: query, ariaLabel: `Query ${query}` });
-    button.addEventListener("click", () => pick(view, query));
-    return button;
-  }));
+  view.parts.queries.replaceChildren(...Array.from({ length: view.script.block }, (_, query) => (
+    button(query, () => pick(view, query), { ariaLabel: `Query ${query}` }))));
 }
 
 function pick(view, query) {
@@ -263,14 +260,12 @@ function build(box, data, linked = true) {
   });
   parts.controls.prepend(view.player.bar);
   for (const example of data.examples) {
-    const button = make("button", { type: "button", textContent: example.name });
-    button.addEventListener("click", by(() => {
+    parts.examples.append(button(example.name, by(() => {
       choose(view, example);
       view.step = Math.min(view.step, lastOf(view));
       paintStill(view); // what moves is painted by the step
       go(view, view.step, "reader");
-    }));
-    parts.examples.append(button);
+    })));
   }
   if (scriptOf(data.examples[0]).kind === "roles") parts.legend.textContent = "Take out";
   parts.choice.hidden = data.examples.length < 2;

@@ -128,7 +128,8 @@ source = ASTSource(product, signature, constexprs={{"PRECISION": {precision!r}}}
 print(triton.compile(source, target=GPUTarget("cuda", 80, 32)).asm["ptx"])
 """
     (tmp_path / "product.py").write_text(program)
-    ptx = printed(tmp_path / "product.py", TRITON_INTERPRET=0, TRITON_CACHE_DIR=tmp_path)
+    changes = {"TRITON_INTERPRET": 0, "TRITON_CACHE_DIR": tmp_path}
+    ptx = printed(tmp_path / "product.py", seconds=120, **changes)
     assert "st.global" in ptx
     assert (".tf32.tf32" in ptx) is rounds
 

@@ -136,11 +136,12 @@ def open_page(browser):
     """Opens pages, `at` an address if it is given; after the test none may have gone wrong.
 
     A page notes in `asked` what it has asked for, and in `wrong` errors of scripts and foreign
-    requests. A test in which something has to go wrong looks at that and clears it.
+    requests: those whose address does not begin with `own`. A test in which something has to go
+    wrong looks at that and clears it.
     """
     pages = []
 
-    def open_page(viewport=LAPTOP, at="", until="load", **options):
+    def open_page(viewport=LAPTOP, at="", until="load", own=OWN, **options):
         def note_failure(request):
             # Aborted: the test left the page while its icon was still under way. A file that is
             # missing comes with a status instead, and the console reports that as an error.
@@ -158,7 +159,7 @@ def open_page(browser):
         def note_request(request):
             # Watched and not intercepted, which would switch the browser's cache off.
             page.asked.append(request.url)
-            if not request.url.startswith((OWN, "data:", "blob:")):
+            if not request.url.startswith((own, "data:", "blob:")):
                 page.wrong.append(f"foreign request: {request.url}")
 
         page.on("request", note_request)

@@ -13,7 +13,7 @@ from playwright.sync_api import expect
 from snippets._site import offline
 from snippets._site.browser import LAPTOP, PHONE, Server, addresses
 from tests.browser.browser import NOWHERE, built, scratch_source
-from tests.floors import perhaps, some
+from tests.floors import some
 from tests.site.test_site import published
 
 pytestmark = pytest.mark.browser
@@ -214,18 +214,12 @@ def from_file(site_folder, tmp_path_factory):
 
 
 def test_every_page_opens_from_a_file_without_an_error(open_page, from_file):
-    page = open_page()
+    page = open_page(own=from_file.as_uri())
     for address in some(addresses(from_file)):
         page.goto((from_file / address / "index.html").as_uri())
         page.evaluate("scrollTo(0, 2000)")
-        own = [
-            text
-            for text in perhaps(page.wrong, "none at all is the best result")
-            if not text.startswith("foreign request: file:")
-        ]
-        assert own == [], address
+        assert page.wrong == [], address
         assert page.locator(".am-offline").is_visible(), "the line that says how to have the rest"
-    page.wrong.clear()  # files are foreign requests
     links = page.locator("a[href]").evaluate_all("x => x.map(a => a.getAttribute('href'))")
     assert not [link for link in some(links) if link.endswith("/") and "//" not in link]
 

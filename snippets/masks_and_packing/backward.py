@@ -607,7 +607,7 @@ def _sequence(tile, cu_ptr, cu_other_ptr, sequences, total, total_other, BLOCK: 
 
     Sequence i has the tiles from cu[i] // BLOCK + i on: enough for all its rows, wherever it
     begins. After the last comes one more, of the rows that belong to none: nothing sees them.
-    Whatever the two arrays hold, nothing outside the tensors is read or written.
+    Whatever numbers from 0 up the two arrays hold, nothing outside the tensors is read or written.
     """
     low, high = tile * 0, tile * 0 + sequences + 1
     while high - low > 1:  # the last sequence, from low on, whose tiles begin at this one or before

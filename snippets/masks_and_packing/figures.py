@@ -22,7 +22,8 @@ def visited(results, rows):
         finding=f"At N {full['N']} a window of 128 keys visits {narrow['tiles']} tiles of "
         f"{full['tiles']}.",
         caption="Causal, one head, counted by recording every load of K while the interpreter runs "
-        f"the kernel, with tiles of {full['BLOCK_M']} queries and {full['BLOCK_N']} keys.",
+        f"the kernel, with tiles of {full['BLOCK_M']} queries and {full['BLOCK_N']} keys, as on "
+        "an A100.",
         plot=charts.bars(
             results,
             [
@@ -147,6 +148,7 @@ def prices(rows):
             "varlen": between(against(VARLEN, "packed")),
             "varlen_long": between(against(VARLEN, "one long")),
             "gradient": between([1 / gain for gain in gradient.values()], ratio),
+            "mask": TIME.text(only(rows, implementation=f"{FLEX}, its mask", option="packed")),
         },
         claims={
             f"{PAGE}: A sink costs the forward nothing": min(sinks) > 0.99,

@@ -230,7 +230,7 @@ def _sequence(tile, cu_q_ptr, cu_k_ptr, sequences, all_q, all_k, BLOCK: tl.const
 
     Sequence i has the tiles from cu_q[i] // BLOCK + i on: enough for all its rows, wherever it
     begins. After the last comes one more, of the rows that belong to none: it has no keys.
-    Whatever cu_q and cu_k hold, nothing outside the tensors is read or written.
+    Whatever numbers from 0 up cu_q and cu_k hold, nothing outside the tensors is read or written.
     """
     low, high = tile * 0, tile * 0 + sequences + 1
     while high - low > 1:  # the last sequence, from low on, whose tiles begin at this one or before
@@ -322,12 +322,12 @@ def masks_and_packing(
         window: how many keys a query sees to the left and to the right of its own; None: all.
         sinks: [H], float32: the score, after scale, of a key that each query of the head also sees
             and whose value is zeros; -inf for none.
-        softcap: a positive number.
+        softcap: from 2^-20 to 2^20. A score may be off by softcap · 2^-22, a quarter at 2^20.
         bias: [B or 1, H or 1, M or 1, N], of q's dtype or float32; its N columns lie side by side.
         cu_seqlens_q, cu_seqlens_k: [sequences + 1], int32, from 0 and never falling: the first row
             of each sequence, and the end of the last. Rows beyond get zeros. What they hold is on
-            the GPU and not checked: if it is anything else, the result is undefined, but nothing
-            outside the tensors is read or written.
+            the GPU and not checked: if they fall, the result is undefined, but nothing outside the
+            tensors is read or written. Numbers below 0 may lead outside.
         return_lse: also return the natural logarithm of the sum of exp(score), the sink included.
 
     Returns:

@@ -271,8 +271,28 @@ def test_a_neighbors_nan_changes_no_bit():
     assert all(torch.equal(x, y) for x, y in zip(*results, strict=True))
 
 
+@pytest.mark.numerical
+def test_the_calls_on_the_page():
+    q, k, v = make()
+    sinks = torch.tensor([0.5, -1.0], device=DEVICE)
+    rows = [x[0].transpose(0, 1)[:15] for x in (q, k, v)]
+    # --8<-- [start:calls]
+    cu = torch.tensor([0, 5, 6, 15], dtype=torch.int32, device=q.device)  # of 5, 1 and 9 rows
+    windowed = masks_and_packing(q, k, v, causal=True, window=(63, 0), sinks=sinks)
+    capped, lse = masks_and_packing(q, k, v, causal=True, softcap=50.0, return_lse=True)
+    packed = masks_and_packing(*rows, causal=True, cu_seqlens_q=cu, cu_seqlens_k=cu)
+    # --8<-- [end:calls]
+    q, k, v, *rows = (x.double() for x in (q, k, v, *rows))
+    want, _ = attend(q, k, v, causal=True, window=(63, 0), sinks=sinks)
+    capped_want, lse_want = attend(q, k, v, causal=True, softcap=50.0)
+    packed_want, _ = attend_packed(*rows, causal=True, cu_seqlens_q=cu, cu_seqlens_k=cu)
+    for found, right in ((windowed, want), (capped, capped_want), (packed, packed_want)):
+        torch.testing.assert_close(found.double(), right, atol=4e-3, rtol=0)
+    torch.testing.assert_close(lse.double(), lse_want, atol=1e-4, rtol=0)
+
+
 def test_ends_that_lie_are_answered_inside_the_tensors():
-    """Whatever cu_seqlens holds, nothing outside q, k, v and the result is read or written."""
+    """Nothing outside q, k, v and the result is read or written, whatever these make of it."""
     (q, k, v), _ = pack([64, 64], [64, 64])
     lies = [0, 200, 100], [-70, 64, 128], [30, 20, 10], [0, 2**30, 2**31 - 1], [100, 128, 128]
     for lie in lies:

@@ -10,6 +10,7 @@ from torch import Tensor
 from .backward import masks_and_packing_backward
 from .kernel import _refusals, masks_and_packing
 
+ALL = -(2**62)  # None, in the window that an op takes: it takes numbers only
 TWICE = "attention has no second derivative here: its backward is not differentiable"
 
 
@@ -44,7 +45,7 @@ def masked_attention(
         given = (x.detach() if isinstance(x, Tensor) else x for x in (q, k, v, *options.values()))
         for error in _refusals(*given, return_lse):
             raise error
-    options["window"] = [-1 if x is None else x for x in window]  # an op takes numbers only
+    options["window"] = [ALL if x is None else x for x in window]
     out, lse = attend(q, k, v, *options.values())
     return (out, lse) if return_lse else out
 
@@ -52,7 +53,7 @@ def masked_attention(
 def _named(scale, causal, align, window, *more):
     """The launchers' options from an op's arguments."""
     names = "sinks", "softcap", "bias", "cu_seqlens_q", "cu_seqlens_k"
-    sides = tuple(None if x == -1 else x for x in window)
+    sides = tuple(None if x == ALL else x for x in window)
     named = {"scale": scale, "causal": causal, "align": align, "window": sides}
     return named | dict(zip(names, more, strict=True))
 

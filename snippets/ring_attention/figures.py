@@ -299,8 +299,9 @@ def simulator(results):
         finding="In the model, whether a ring is efficient depends on how many rows each GPU has: "
         "with long enough shards, even a slow link is hidden.",
         caption="The line is a model: B 1, 16 heads, D 128, 16 bits, forward; each step takes as "
-        "long as the longer of its products and its message. The table has a causal mask. Dots "
-        "are measured calls, filled where they have as many rows as the line.",
+        "long as the longer of its products and its message. The table has a causal mask and "
+        f"{units.flops(max(values(rows, 'rate')))}. Dots are measured calls, filled where they "
+        "have as many rows as the line.",
         sources=[model, timed] if timed else [model],
         table=shown,
         widget=widget(

@@ -10,7 +10,6 @@ from torch import Tensor
 from .backward import masks_and_packing_backward
 from .kernel import _refusals, masks_and_packing
 
-ALL = -(2**62)  # None, in the window that an op takes: it takes numbers only
 TWICE = "attention has no second derivative here: its backward is not differentiable"
 
 
@@ -45,16 +44,17 @@ def masked_attention(
         given = (x.detach() if isinstance(x, Tensor) else x for x in (q, k, v, *options.values()))
         for error in _refusals(*given, return_lse):
             raise error
-    options["window"] = [ALL if x is None else x for x in window]
-    out, lse = attend(q, k, v, *options.values())
+    left, right = window  # an op takes no list with a None in it
+    out, lse = attend(
+        q, k, v, scale, causal, align, left, right, sinks, softcap, bias, cu_seqlens_q, cu_seqlens_k
+    )
     return (out, lse) if return_lse else out
 
 
-def _named(scale, causal, align, window, *more):
+def _named(scale, causal, align, left, right, *more):
     """The launchers' options from an op's arguments."""
     names = "sinks", "softcap", "bias", "cu_seqlens_q", "cu_seqlens_k"
-    sides = tuple(None if x == ALL else x for x in window)
-    named = {"scale": scale, "causal": causal, "align": align, "window": sides}
+    named = {"scale": scale, "causal": causal, "align": align, "window": (left, right)}
     return named | dict(zip(names, more, strict=True))
 
 
@@ -66,7 +66,8 @@ def attend(
     scale: float | None,
     causal: bool,
     align: str,
-    window: list[int],
+    left: int | None,
+    right: int | None,
     sinks: Tensor | None,
     softcap: float | None,
     bias: Tensor | None,
@@ -74,7 +75,7 @@ def attend(
     cu_seqlens_k: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
     """The output and the logsumexp of its rows."""
-    options = scale, causal, align, window, sinks, softcap, bias, cu_seqlens_q, cu_seqlens_k
+    options = scale, causal, align, left, right, sinks, softcap, bias, cu_seqlens_q, cu_seqlens_k
     return masks_and_packing(q, k, v, **_named(*options), return_lse=True)
 
 
@@ -91,7 +92,8 @@ def attend_backward(
     scale: float | None,
     causal: bool,
     align: str,
-    window: list[int],
+    left: int | None,
+    right: int | None,
     sinks: Tensor | None,
     softcap: float | None,
     bias: Tensor | None,
@@ -99,7 +101,7 @@ def attend_backward(
     cu_seqlens_k: Tensor | None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """The gradients for q, k, v, sinks and bias; an empty one where there is none."""
-    options = scale, causal, align, window, sinks, softcap, bias, cu_seqlens_q, cu_seqlens_k
+    options = scale, causal, align, left, right, sinks, softcap, bias, cu_seqlens_q, cu_seqlens_k
     if grad_out.stride(-1) != 1:  # out.sum().backward() hands over one number, expanded
         grad_out = grad_out.contiguous()
     gradients = masks_and_packing_backward(
@@ -116,7 +118,7 @@ def _in_torch_func(q, k, v, *options):
 
 
 @attend.register_fake
-def _shapes(q, k, v, scale, causal, align, window, sinks, softcap, bias, cu_q, cu_k):
+def _shapes(q, k, v, scale, causal, align, left, right, sinks, softcap, bias, cu_q, cu_k):
     rows = q.shape[:-1] if cu_q is None else q.shape[1::-1]
     return q.new_empty(q.shape), q.new_empty(rows, dtype=torch.float32)
 
@@ -137,7 +139,7 @@ def _keep(ctx, inputs, output):
     ctx.places = list(tensors)
     for i in tensors:
         ctx.options[i] = None
-    ctx.bias_dtype = inputs[9].dtype if inputs[9] is not None else None
+    ctx.bias_dtype = inputs[10].dtype if inputs[10] is not None else None
     ctx.set_materialize_grads(False)
 
 
@@ -148,11 +150,11 @@ def _backward(ctx, grad_out, grad_lse):
         options[i] = x
     if grad_out is None:  # the logsumexp alone was used
         grad_out = torch.zeros_like(out)
-    wants_bias = ctx.needs_input_grad[9]
+    wants_bias = ctx.needs_input_grad[10]
     found = attend_backward(q, k, v, out, lse, grad_out, grad_lse, wants_bias, *options)
-    grad_sinks = found[3] if ctx.needs_input_grad[7] else None
+    grad_sinks = found[3] if ctx.needs_input_grad[8] else None
     grad_bias = found[4].to(ctx.bias_dtype) if wants_bias else None
-    return *found[:3], None, None, None, None, grad_sinks, None, grad_bias, None, None
+    return *found[:3], None, None, None, None, None, grad_sinks, None, grad_bias, None, None
 
 
 def _refuse(ctx, *_):

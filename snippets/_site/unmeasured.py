@@ -13,8 +13,7 @@ from pathlib import Path
 from snippets._lab.rooms import drawn_from_all, on_a_gpu, places_of, rooms
 
 INCLUDE = re.compile(
-    r'^(?P<indent> *)--8<-- "(?P<path>docs/figures/(?P<room>\w+)/(?P<name>\w+)\.md)"$',
-    re.MULTILINE,
+    r'^(?P<indent> *)--8<-- "(?P<path>docs/figures/(?P<room>\w+)/(?P<name>\w+)\.md)"$', re.MULTILINE
 )
 WORDS = "not measured on a GPU yet"
 BADGE = f'<span class="am-badge am-unmeasured">{WORDS}</span>'

@@ -5,12 +5,7 @@ from typing import NamedTuple
 
 import torch
 
-from snippets._lab.judge.oracle import (
-    assert_weights,
-    causal_mask,
-    eager_weights,
-    make_qkv,
-)
+from snippets._lab.judge.oracle import assert_weights, causal_mask, eager_weights, make_qkv
 from snippets._lab.rooms import measured_on
 
 from .capture import read

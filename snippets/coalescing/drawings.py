@@ -1,17 +1,6 @@
 """The drawing of the page: a warp along a row and down a column."""
 
-from snippets._lab.draw.drawings import (
-    LINES,
-    MUTED,
-    PHONE,
-    Key,
-    box,
-    keys,
-    line,
-    mixed,
-    svg,
-    words,
-)
+from snippets._lab.draw.drawings import LINES, MUTED, PHONE, Key, box, keys, line, mixed, svg, words
 from snippets._lab.draw.grids import square
 from snippets._lab.draw.identity import CONSUMERS, HBM
 from snippets._lab.draw.machine import LANES, SECTOR

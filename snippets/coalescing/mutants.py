@@ -82,10 +82,7 @@ MUTANTS = [
         "The mask lets in the first item of what comes after the line.",
     ),
     Mutant(
-        "switched-off lanes count",
-        "other=0.0",
-        "other=1.0",
-        "Lanes without an item add a one.",
+        "switched-off lanes count", "other=0.0", "other=1.0", "Lanes without an item add a one."
     ),
     Mutant(
         "summed in float16",

@@ -71,9 +71,7 @@ def shares():
     each = TILES // SHARES
     grid = square(4, 26, 1, TILES, 21)
     drawn = [words(PHONE / 2, 14, f"keys of one head, in {TILES} tiles", 11.5, 600)]
-    drawn.append(
-        cells(grid, lambda _, n: (K, STRONG if n // each % 2 else 40)),
-    )
+    drawn.append(cells(grid, lambda _, n: (K, STRONG if n // each % 2 else 40)))
     wide = each * 21
     for number in range(SHARES):
         x = 4 + number * wide

@@ -333,11 +333,7 @@ PLAYGROUND: dict[str, list[str | Slip]] = {
         Slip("first head for all", "block * stride_kb + hk * stride_kh + ", "block * stride_kb + "),
         Slip("page number taken for the sequence", "page.to(tl.int64),", "b.to(tl.int64),"),
         Slip("row of the sequence and not of the page", "rows % PAGE, mask &", "rows, mask &"),
-        Slip(
-            "store without its mask",
-            "k_scale_ptr, hk), mask=mask)",
-            "k_scale_ptr, hk))",
-        ),
+        Slip("store without its mask", "k_scale_ptr, hk), mask=mask)", "k_scale_ptr, hk))"),
         Slip("strides of the cache used for the tokens", "m * stride_nkm", "m * stride_kn"),
         Slip("columns not broadcast", "there[:, None] & (offs_d < D)", "there & (offs_d < D)"),
     ],

@@ -10,17 +10,10 @@ from typing import NamedTuple
 from snippets._lab.judge import patch
 from snippets._lab.rooms import load, source_file
 
-ROOMS = {
-    "rows": "basic_attention",
-    "tiled": "tiled_attention",
-}
+ROOMS = {"rows": "basic_attention", "tiled": "tiled_attention"}
 FOLDER = Path(__file__).parent / "kernels"
 GUARD = "INTERPRETED = triton.knobs.runtime.interpret"
-STYLES = {
-    "rows": "one query per program",
-    "tiled": "running softmax",
-    "flash": "tl.dot",
-}
+STYLES = {"rows": "one query per program", "tiled": "running softmax", "flash": "tl.dot"}
 
 
 class Case(NamedTuple):
@@ -126,12 +119,7 @@ CASES = [
         ("alpha = tl.exp(m_i - m_sub)", "alpha = tl.exp(m_sub - m_i)"),
     ),
     # Errors, with their line.
-    told(
-        "tiled",
-        "no such function",
-        "has no attribute 'expp'",
-        ("p = tl.exp(", "p = tl.expp("),
-    ),
+    told("tiled", "no such function", "has no attribute 'expp'", ("p = tl.exp(", "p = tl.expp(")),
     # Two mistakes at once.
     two(
         "tiled",

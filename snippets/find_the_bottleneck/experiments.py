@@ -39,11 +39,7 @@ class Outcome(NamedTuple):
     verdict: str  # a key of VERDICTS
 
 
-VERDICTS = {
-    "cause": "a cause",
-    "part": "less than a fifth",
-    "refuted": "not the cause",
-}
+VERDICTS = {"cause": "a cause", "part": "less than a fifth", "refuted": "not the cause"}
 
 
 def outcome(before: Any, after: Any) -> Outcome:
@@ -82,9 +78,7 @@ EXPERIMENTS = {
         ),
         _without("loads", "it waits for loads", "take the loads out of the loops"),
         _without(
-            "the sum of a dot product",
-            "the sums of dot products take long",
-            "take the sum out",
+            "the sum of a dot product", "the sums of dot products take long", "take the sum out"
         ),
         _without("writing slots", "writing a score to its slot takes long", "take the writing out"),
         _without(
@@ -107,7 +101,7 @@ EXPERIMENTS = {
             TILED_ONCE,
             "vectorized_attention",
             "32 warps",
-        ),
+        )
     ],
     "coalescing": [
         Experiment(
@@ -118,7 +112,7 @@ EXPERIMENTS = {
             32,
             1,
             axis="stride",
-        ),
+        )
     ],
     "flash_attention": [
         _ladder(

@@ -35,7 +35,7 @@ WRONG_UNDER_A_TOOL = {  # of compute-sanitizer → why that is the tool's doing,
         "Triton 3.6.0's warp specialization initializes barriers that nobody uses where the first "
         "tile of keys will lie, and racecheck takes that memory for barriers from then on; without "
         "those ten lines of PTX 12 of 12 results are right under it, with them 4"
-    ),
+    )
 }
 
 
@@ -115,14 +115,12 @@ RUNGS = {
         ],
     ),
     "a mask on every tile": Rung(
-        "a mask only where needed",
-        [("elif MASKED and start >= unmasked_end:", "elif True:")],
+        "a mask only where needed", [("elif MASKED and start >= unmasked_end:", "elif True:")]
     ),
     "two loops": Rung("one loop, with a branch", [in_two_loops()], only_causal=True),
     "lines in another order": Rung("lines in the fastest order", OTHER_ORDER),
     "pointers": Rung(
-        "descriptors in place of pointers",
-        [("use_tma = gpu in", "use_tma = False and gpu in")],
+        "descriptors in place of pointers", [("use_tma = gpu in", "use_tma = False and gpu in")]
     ),
     "shortest rows first": Rung(
         "longest rows first",
@@ -376,12 +374,7 @@ def error(lab):
             if case["dtype"] == "float32" and name in ("torch:flash", "torch:cudnn"):
                 continue  # 16 bits only
             found = deviation(resolve(name)(q, k, v), q, k, v)
-            yield {
-                "implementation": name,
-                **case,
-                "largest": found.largest,
-                "mean": found.mean,
-            }
+            yield {"implementation": name, **case, "largest": found.largest, "mean": found.mean}
 
 
 A_CALL = "a call"

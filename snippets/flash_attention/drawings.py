@@ -3,17 +3,7 @@
 import math
 from typing import NamedTuple
 
-from snippets._lab.draw.drawings import (
-    INK,
-    MUTED,
-    PALE,
-    PHONE,
-    STRONG,
-    box,
-    line,
-    svg,
-    words,
-)
+from snippets._lab.draw.drawings import INK, MUTED, PALE, PHONE, STRONG, box, line, svg, words
 from snippets._lab.draw.gpu import CORES, EXPONENTIAL, TENSOR
 from snippets._lab.draw.identity import SCORES, K
 from snippets._lab.draw.pictures import Picture, picture, picture_of

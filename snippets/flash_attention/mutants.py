@@ -4,10 +4,7 @@ from snippets._lab.judge.mutants import Mutant, Slip
 
 MUTANTS = [
     Mutant(
-        "zeros",
-        "out = acc * (1.0 / l_i)[:, None]",
-        "out = acc * 0.0",
-        "The result is all zeros.",
+        "zeros", "out = acc * (1.0 / l_i)[:, None]", "out = acc * 0.0", "The result is all zeros."
     ),
     Mutant(
         "mean of V",
@@ -144,5 +141,5 @@ PLAYGROUND: dict[str, list[str | Slip]] = {
         "mask off by one",
         Slip("a head of keys for each head of queries", "hk = h // G", "hk = h"),
         Slip("ragged end not masked", "elif MASKED and start >=", "elif CAUSAL and start >="),
-    ],
+    ]
 }

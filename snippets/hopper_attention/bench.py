@@ -247,19 +247,13 @@ PACKED = [  # weights are rounded to 16 bits before they are carried to the next
     ),
 ]
 OTHER_SUMS = [  # kept by each thread where the kernel shares them, shared where it keeps them
-    (
-        "if MASKED:\n        l_i = gl.zeros",
-        "if not MASKED:\n        l_i = gl.zeros",
-    ),
+    ("if MASKED:\n        l_i = gl.zeros", "if not MASKED:\n        l_i = gl.zeros"),
     (
         "if MASKED:\n        l_i = gl.convert_layout",
         "if not MASKED:\n        l_i = gl.convert_layout",
     ),
 ]
-DIVIDED = (
-    "state.acc * gl.convert_layout(1.0 / l_i, ",
-    "state.acc / gl.convert_layout(l_i, ",
-)
+DIVIDED = ("state.acc * gl.convert_layout(1.0 / l_i, ", "state.acc / gl.convert_layout(l_i, ")
 POLYNOMIAL = (
     "p = gl.exp2((s * before - m_sub[:, None]) * after)",
     """p = gl.inline_asm_elementwise(  # one of four without the unit that knows exp2
@@ -367,12 +361,7 @@ RUNGS = {
         section="length",
     ),
     "sums rescaled late": Rung(
-        [],
-        LAZY,
-        base="the last by length",
-        step="sums rescaled late",
-        way_up=True,
-        section="lazy",
+        [], LAZY, base="the last by length", step="sums rescaled late", way_up=True, section="lazy"
     ),
     "the exact maximum": Rung(
         [("GROWTH = gl.constexpr(4.0)", "GROWTH = gl.constexpr(0.0)")],
@@ -390,11 +379,7 @@ RUNGS = {
         section="queries",
     ),
     "three consumers": Rung(
-        [],
-        THREE,
-        base="the last by length",
-        step="three consumers",
-        section="three",
+        [], THREE, base="the last by length", step="three consumers", section="three"
     ),
     "three consumers that overlap": Rung(
         [],

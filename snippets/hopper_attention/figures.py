@@ -182,7 +182,7 @@ def resources(rows):
                 if r not in undone
             )
             and [(r["D"], r["CONSUMERS"], r["ragged"]) for r in undone] == [(64, 3, True)]
-            and not any(r["exponentials_under_products"] for r in rows if not r["OVERLAP"]),
+            and not any(r["exponentials_under_products"] for r in rows if not r["OVERLAP"])
         },
     )
 
@@ -363,14 +363,11 @@ def order(results):
                 Series(dealt, dealt, like="context", shade=1),
             ],
         ),
-        numbers={
-            "ahead": sum(gain.word == "ahead" for gain in over.values()),
-            "cases": len(over),
-        },
+        numbers={"ahead": sum(gain.word == "ahead" for gain in over.values()), "cases": len(over)},
         claims={
             f"{PAGE}: and behind either order alone in none": (
                 over.never_behind and beside.never_behind
-            ),
+            )
         },
     )
 

@@ -201,10 +201,7 @@ LIMIT = (  # a mask by numbers in the instructions, where registers are few
     "    if V.Q_IN_REGISTERS:  # each column has its number in a register\n        offs_n = ",
 )
 CHAINS = [  # the largest of a row: not one long chain
-    (
-        "m_new = gl.max(s, axis=1) * before",
-        "m_new = _row_max(s, state.l_i, V) * before",
-    ),
+    ("m_new = gl.max(s, axis=1) * before", "m_new = _row_max(s, state.l_i, V) * before"),
     (
         "@gluon.jit\ndef _hide(",
         '''\

@@ -14,12 +14,7 @@ from unittest.mock import patch
 import torch
 
 from snippets._lab.judge.mutants import CONTROL, MutantError, variant
-from snippets._lab.judge.oracle import (
-    NumericalMismatch,
-    assert_attention,
-    causal_mask,
-    make_qkv,
-)
+from snippets._lab.judge.oracle import NumericalMismatch, assert_attention, causal_mask, make_qkv
 from snippets._warps.launch import played, traced
 from snippets._warps.role_traces import Fault, Trace
 from snippets._warps.simulation import Simulation
@@ -230,12 +225,7 @@ MISTAKES = [
     ),
     Mistake(
         "queries without keys never released",
-        [
-            (
-                "else:\n            _release(channels.q, q_stage)\n",
-                "else:\n            pass\n",
-            )
-        ],
+        [("else:\n            _release(channels.q, q_stage)\n", "else:\n            pass\n")],
         "A tile of queries that sees no key was copied all the same, and its buffer is awaited.",
     ),
     Mistake(

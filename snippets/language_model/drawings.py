@@ -24,10 +24,7 @@ EXACT, FAST = CONSUMERS[:2]
 def kernels():
     """Training goes through forward and backward, sampling through append and decode."""
     wide, tall, half = PHONE, 26, PHONE / 2
-    columns = (
-        (1, "training: 16 × 1024 bytes"),
-        (half + 7, "sampling: one byte"),
-    )
+    columns = ((1, "training: 16 × 1024 bytes"), (half + 7, "sampling: one byte"))
     steps = (
         ("tokens in", "the newest byte in"),
         ("flash_attention", "cache_append"),

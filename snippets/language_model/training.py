@@ -74,10 +74,7 @@ class Run:
         deterministic = settings.deterministic
         self.attend = attend or attend_with(settings.attention, deterministic=deterministic)
         self.optimizer = torch.optim.AdamW(
-            _groups(self.model, settings.decay),
-            lr=settings.rate,
-            betas=(0.9, 0.95),
-            fused=True,
+            _groups(self.model, settings.decay), lr=settings.rate, betas=(0.9, 0.95), fused=True
         )
         if compiled:  # one block: all layers share what is compiled for the first
             for block in self.model.blocks:
@@ -146,10 +143,7 @@ def _groups(model, decay):
     """Matrices decay, the factors of norms do not."""
     matrices = [weight for weight in model.parameters() if weight.dim() >= 2]
     factors = [weight for weight in model.parameters() if weight.dim() < 2]
-    return [
-        {"params": matrices, "weight_decay": decay},
-        {"params": factors, "weight_decay": 0.0},
-    ]
+    return [{"params": matrices, "weight_decay": decay}, {"params": factors, "weight_decay": 0.0}]
 
 
 def _plain(settings):

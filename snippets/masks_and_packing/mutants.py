@@ -6,10 +6,7 @@ BACKWARD = "backward.py"
 
 MUTANTS = [
     Mutant(
-        "zeros",
-        "out = acc * (1.0 / l_i)[:, None]",
-        "out = acc * 0.0",
-        "The result is all zeros.",
+        "zeros", "out = acc * (1.0 / l_i)[:, None]", "out = acc * 0.0", "The result is all zeros."
     ),
     Mutant(
         "mean of V",
@@ -218,5 +215,5 @@ PLAYGROUND: dict[str, list[str]] = {
         "sink not in the sum",
         "sink of the wrong head",
         "cap after the mask's scale",
-    ],
+    ]
 }

@@ -115,9 +115,7 @@ def split():
         bracket(x + 224, top - 6, 96, "H·D", "above"),
     ]
     cut = top + tall + 44
-    drawn += [
-        words(x, cut - 18, "cut into heads: no arithmetic, no copy", 11, anchor="start"),
-    ]
+    drawn += [words(x, cut - 18, "cut into heads: no arithmetic, no copy", 11, anchor="start")]
     centers = [PHONE / 2 - 108, PHONE / 2, PHONE / 2 + 108]
     fork = f"M{centers[-1]} {top + tall + 4}V{cut - 12}M{centers[0]} {cut - 12}H{centers[-1]}"
     drawn.append(line(fork, MUTED))
@@ -137,8 +135,7 @@ def split():
     joined = cut + 2 * tall + 120
     drawn += [
         line(
-            f"M{centers[0]} {joined - 36}v10H{centers[-1]}v-10M{centers[1]} {joined - 36}v28",
-            MUTED,
+            f"M{centers[0]} {joined - 36}v10H{centers[-1]}v-10M{centers[1]} {joined - 36}v28", MUTED
         ),
         _slabs(PHONE / 2 - 48, joined, 96, tall),
         bracket(PHONE / 2 - 54, joined, tall, "N", "left"),

@@ -2,12 +2,7 @@
 
 import torch
 
-from snippets._lab.judge.oracle import (
-    NumericalMismatch,
-    assert_attention,
-    causal_mask,
-    make_qkv,
-)
+from snippets._lab.judge.oracle import NumericalMismatch, assert_attention, causal_mask, make_qkv
 
 from .op import assert_gradients
 from .ring import Ring, _plan, positions

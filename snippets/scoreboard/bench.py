@@ -8,13 +8,7 @@ import random
 import torch
 
 from snippets._lab.judge.oracle import assert_attention, deviation, eager_attention, make_qkv
-from snippets._lab.measure.competitors import (
-    Unavailable,
-    is_ours,
-    own_layout,
-    resolve,
-    same_work,
-)
+from snippets._lab.measure.competitors import Unavailable, is_ours, own_layout, resolve, same_work
 from snippets._lab.measure.regimes import AS_CALLED, COMPILED, IN_A_GRAPH, QUEUED, SUSTAINED
 from snippets._lab.rooms import measured_on
 

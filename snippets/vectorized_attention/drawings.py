@@ -153,14 +153,7 @@ def tile_in_registers(result):
             drawn.append(box(x, brim - over, wide, over, FAR, STRONG))
         if row["stack_bytes"]:
             drawn += [
-                words(
-                    x + wide / 2,
-                    floor + 45,
-                    thousands(row["stack_bytes"]),
-                    10.5,
-                    600,
-                    color=INK,
-                ),
+                words(x + wide / 2, floor + 45, thousands(row["stack_bytes"]), 10.5, 600, color=INK)
             ]
     drawn += [
         words(0, floor + 29, "per thread", 10.5, color=MUTED, anchor="start"),

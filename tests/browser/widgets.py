@@ -81,12 +81,7 @@ WIDGETS = {
         nonsense='{"limits": []}',
     ),
     "sum_orders": Widget(
-        page="posts/same_bits/",
-        box=".am-sums",
-        ready="dd",
-        control="textarea",
-        key="5",
-        stays="p",
+        page="posts/same_bits/", box=".am-sums", ready="dd", control="textarea", key="5", stays="p"
     ),
     "decode_tokens": Widget(
         page="posts/decode_attention/",

@@ -11,11 +11,7 @@ import triton.language as tl
 from triton.runtime.interpreter import InterpretedFunction
 from triton.runtime.jit import JITFunction
 
-from snippets._lab.probe.compiled import (
-    SHARED_LIMIT,
-    Compiler,
-    from_loaded,
-)
+from snippets._lab.probe.compiled import SHARED_LIMIT, Compiler, from_loaded
 from snippets._lab.rooms import load
 from snippets.basic_attention.kernel import basic_attention
 from tests.floors import some

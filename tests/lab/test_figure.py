@@ -79,10 +79,7 @@ def data(room, tmp_path):
 def measured(result, *, name="NVIDIA H200", ms=0.5, **fields):
     """A result of the stand-in room, with the hash of its code as it is now."""
     rows = [made_up.timed(ms, implementation="fake_attention", N=16)]
-    about = {
-        "device": {"name": name},
-        **made_up.code_as_it_is("fake_attention", result),
-    }
+    about = {"device": {"name": name}, **made_up.code_as_it_is("fake_attention", result)}
     fields = {"post": "fake_attention", "rows": rows} | about | fields
     return made_up.result(fields.pop("post"), result, fields.pop("rows"), **fields)
 

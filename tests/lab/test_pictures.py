@@ -81,10 +81,7 @@ def test_the_ring_follows_the_kernels_own_rule():
     drawn = hopper.ring().svg
     for tile in some(range(2 * hopper.STAGES)):
         stage = stage_of(tile, variant)
-        assert (stage.index, stage.phase) == (
-            tile % hopper.STAGES,
-            tile // hopper.STAGES & 1,
-        )
+        assert (stage.index, stage.phase) == (tile % hopper.STAGES, tile // hopper.STAGES & 1)
     assert drawn.count("<text") >= 3 * 2 * hopper.STAGES
 
 

@@ -4,10 +4,7 @@ import ast
 
 import pytest
 
-from snippets._lab.results.source_hash import (
-    Writer,
-    public_functions,
-)
+from snippets._lab.results.source_hash import Writer, public_functions
 from snippets._lab.results.staleness import Walk, source_hash
 from tests import made_up
 

@@ -28,8 +28,7 @@ FIRST = made_up.result(
 )
 RESULT = history.following(
     replace(
-        FIRST,
-        rows=[made_up.timed(0.25, N=16), {"N": 32, "error": "out of memory", "größe": "µs"}],
+        FIRST, rows=[made_up.timed(0.25, N=16), {"N": 32, "error": "out of memory", "größe": "µs"}]
     ),
     FIRST,
 )

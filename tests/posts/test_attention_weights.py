@@ -7,12 +7,7 @@ import os
 import pytest
 import torch
 
-from snippets._lab.judge.oracle import (
-    TrivialInputs,
-    assert_weights,
-    causal_mask,
-    make_qkv,
-)
+from snippets._lab.judge.oracle import TrivialInputs, assert_weights, causal_mask, make_qkv
 from snippets._lab.results import store
 from snippets._lab.rooms import DATA, FIGURES
 from snippets.attention_weights import bench, capture

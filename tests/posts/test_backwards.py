@@ -55,7 +55,7 @@ OF_ONE = {
         TypeError: {
             "q is torch.float64; allowed: (torch.float16, torch.bfloat16, torch.float32)": {
                 "q": torch.Tensor.double
-            },
+            }
         },
         ValueError: {
             "q has 8 columns; allowed: 16 to 256 in steps of 8": {"q": lambda q: q[..., :8]},
@@ -80,10 +80,7 @@ OF_ONE = {
                 "into": lambda: [torch.zeros(1, *x, 64) for x in ((4, 4), (2, 5), (2, 6))]
             },
             "into[0] has shape (1, 4, 4, 64) and strides (2048, 512, 128, 1)": {
-                "into": lambda: [
-                    torch.zeros(1, 4, 4, 128)[..., :64],
-                    *torch.zeros(2, 1, 2, 6, 64),
-                ]
+                "into": lambda: [torch.zeros(1, 4, 4, 128)[..., :64], *torch.zeros(2, 1, 2, 6, 64)]
             },
         },
     },

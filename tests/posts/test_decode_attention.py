@@ -905,10 +905,7 @@ ROWS = [
     ("first_row = start % PAGE", "first_row = 0"),
 ]
 # Pages looked up in the iteration that needs them; rows counted from a page's first in each.
-LOOPS = {
-    "looked up late": [(IN_TIME, LATE)],
-    "rows in the loop": ROWS,
-}
+LOOPS = {"looked up late": [(IN_TIME, LATE)], "rows in the loop": ROWS}
 
 
 @pytest.mark.compiler

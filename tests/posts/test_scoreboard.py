@@ -67,10 +67,7 @@ def test_each_effect_is_there_and_as_large_as_its_rounding(dtype):
         "weights": eps / 2 * size * 1.01,
         "tf32": 64 * 2.0**-11 * size,
     }
-    expected = {
-        *list(allowed)[:3],
-        "tf32" if dtype == torch.float32 else "weights",
-    }
+    expected = {*list(allowed)[:3], "tf32" if dtype == torch.float32 else "weights"}
     assert set(found) == expected < set(bench.EFFECTS)
     for name, error in found.items():
         assert 0 < error <= allowed[name], name

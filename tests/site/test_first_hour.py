@@ -18,11 +18,7 @@ from snippets._site import unmeasured
 from tests.site import test_site
 
 NAME, LIKE = "sliding_window", "basic_attention"
-LISTS = {
-    "mkdocs.yml",
-    "docs/reference/launchers.md",
-    "snippets/_lab/draw/identity.py",
-}
+LISTS = {"mkdocs.yml", "docs/reference/launchers.md", "snippets/_lab/draw/identity.py"}
 
 
 def copied(folder):

@@ -26,13 +26,7 @@ _LONG = re.compile(r"-?\d+\.\d{2,}")
 
 
 def box(
-    x: float,
-    y: float,
-    wide: float,
-    tall: float,
-    color: str,
-    percent: float = PALE,
-    line: float = 0,
+    x: float, y: float, wide: float, tall: float, color: str, percent: float = PALE, line: float = 0
 ) -> str:
     """Filled with so much of a color and paper for the rest, so that no arrow crosses a word."""
     stroke = f' stroke="{color}" stroke-width="{line:g}"' if line else ""
@@ -144,12 +138,7 @@ def flow(start: Point, end: Point, thick: float, color: str, percent: float = 60
 
 
 def bracket(
-    x: float,
-    y: float,
-    long: float,
-    said: str,
-    side: str = "below",
-    size: float = 10.5,
+    x: float, y: float, long: float, said: str, side: str = "below", size: float = 10.5
 ) -> str:
     """A dimension: a line with two ticks from (x, y) on, and words beside it.
 
@@ -220,13 +209,7 @@ def motion(
     )
 
 
-def svg(
-    width: float,
-    height: float,
-    about: str,
-    drawn: Iterable[str],
-    font: str = "sans",
-) -> str:
+def svg(width: float, height: float, about: str, drawn: Iterable[str], font: str = "sans") -> str:
     """A picture. What is wider than a phone keeps its size there and scrolls in its box.
 
     What is narrower is drawn larger where there is room.

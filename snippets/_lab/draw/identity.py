@@ -138,11 +138,7 @@ WARPS = {
     "consumer 2": oklch(0.58, 0.17, 330),
 }
 PRODUCER, *CONSUMERS = WARPS.values()
-LIMITS = {
-    "memory": MEMORIES["HBM"],
-    "arithmetic": oklch(0.58, 0.16, 320),
-    "neither": "#808a94",
-}
+LIMITS = {"memory": MEMORIES["HBM"], "arithmetic": oklch(0.58, 0.16, 320), "neither": "#808a94"}
 ORDER = ["circle", "square", "diamond", "triangle-up", "cross", "x", "star", "triangle-down"]
 SHADES = 5  # so many parts of one room can be told apart
 WARM, COOL = (-28, 112), (150, 305)  # degrees of hue: ours, and all others

@@ -20,12 +20,7 @@ from unittest.mock import patch
 import torch
 from torch import Tensor
 
-from snippets._lab.judge.oracle import (
-    causal_mask,
-    deviation,
-    make_qkv,
-    weights_deviation,
-)
+from snippets._lab.judge.oracle import causal_mask, deviation, make_qkv, weights_deviation
 from snippets._lab.rooms import attention_rooms, load
 
 DTYPES = ("float16", "bfloat16", "float32")

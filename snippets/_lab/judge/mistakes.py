@@ -307,12 +307,10 @@ MISTAKES: dict[str, Mistake] = {
         [*(of.first_batch(names) for names in TENSORS), of.only_first(0)],
     ),
     "keys for values": Mistake(
-        "The keys are loaded instead of the values.",
-        [lambda p: {"v": p.k}, of.instead("v", "k")],
+        "The keys are loaded instead of the values.", [lambda p: {"v": p.k}, of.instead("v", "k")]
     ),
     "values for keys": Mistake(
-        "The values are loaded instead of the keys.",
-        [lambda p: {"k": p.v}, of.instead("k", "v")],
+        "The values are loaded instead of the keys.", [lambda p: {"k": p.v}, of.instead("k", "v")]
     ),
     "K and V exchanged": Mistake(
         "The keys and the values have changed places.",

@@ -23,13 +23,7 @@ from snippets._lab.judge.launcher import Launcher, find_launcher
 from snippets._lab.judge.mistakes import MISTAKES
 from snippets._lab.judge.models import Change, Probe, attend, output, visible
 from snippets._lab.judge.mutants import Mutant, mutate
-from snippets._lab.judge.oracle import (
-    beside,
-    deviation,
-    transposed,
-    weights_deviation,
-    with_gaps,
-)
+from snippets._lab.judge.oracle import beside, deviation, transposed, weights_deviation, with_gaps
 from snippets._lab.probe import launches
 from snippets._lab.probe.launches import on_the_lattice
 from snippets._lab.rooms import load, load_file, room_file
@@ -317,12 +311,7 @@ def _modeled(problems: Sequence[Problem], tables: Sequence[dict[str, int]]) -> I
             if differs and numbers not in ways:
                 ways.append(numbers)
         if ways:
-            yield {
-                "mistake": name,
-                "source": "model",
-                "sentence": mistake.sentence,
-                "prints": ways,
-            }
+            yield {"mistake": name, "source": "model", "sentence": mistake.sentence, "prints": ways}
 
 
 def _by_model(p: Problem, model: Change) -> Tensor | None:

@@ -168,10 +168,7 @@ class Lab:
                 else:
                     calls[name] = bind(name, function, *given, **said)
             yield from self.time(
-                at,
-                calls,
-                flops=4 * heads * scores * D,
-                bytes_compulsory=tensors * q.element_size(),
+                at, calls, flops=4 * heads * scores * D, bytes_compulsory=tensors * q.element_size()
             )
 
     def _right(

@@ -19,10 +19,7 @@ AMD_SPECIFICATIONS = (
     "ROCm documentation, GPU specifications",
     "https://rocm.docs.amd.com/en/latest/reference/gpu-specs.html",
 )
-LLVM = (
-    "LLVM, user guide for the AMDGPU backend",
-    "https://llvm.org/docs/AMDGPUUsage.html",
-)
+LLVM = ("LLVM, user guide for the AMDGPU backend", "https://llvm.org/docs/AMDGPUUsage.html")
 
 
 @dataclass(frozen=True)

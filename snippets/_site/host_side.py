@@ -44,6 +44,8 @@ def _gradients(
     if return_lse:
         grad_lse = grad_lse.resolve_neg().contiguous()
     q, k, v, grad_out, out = map(_four_dimensions, (q, k, v, grad_out, out))
+    if softcap is not None:
+        softcap = float(softcap)
     if window is not None:
         k, v, offset, left, begin = _visible(q, k, v, window)
     (B, H, M, _), (_, Hkv, N, _) = q.shape, k.shape
@@ -119,6 +121,8 @@ def _forward(
     q, k, v = map(_four_dimensions, (q, k, v))
     if window is not None:
         k, v, offset, left, begin = _visible(q, k, v, window)
+    if softcap is not None:
+        softcap = float(softcap)
     (B, H, M, _), (_, Hkv, N, _) = q.shape, k.shape
     if bias is not None:
         bias = bias.expand(B, H, M, -1)
@@ -313,8 +317,8 @@ def _refusals(
         yield ValueError(f"scale is {scale!r:.40}; allowed: 2^-64 to 1")
     if softcap is not None and (isinstance(softcap, bool) or not isinstance(softcap, numbers.Real)):
         yield TypeError(f"softcap is {softcap!r:.40}; allowed: a number")
-    if softcap is not None and not 2.0**-20 <= float(softcap) <= 2.0**20:
-        yield ValueError(f"softcap is {softcap!r:.40}; allowed: 2^-20 to 2^20")
+    if softcap is not None and not 2.0**-20 <= float(softcap) <= 2.0**10:
+        yield ValueError(f"softcap is {softcap!r:.40}; allowed: 2^-20 to 2^10")
     gpu = torch.cuda.get_device_capability(q.device) if q.is_cuda else q.device.type
     if gpu not in ((*GPUS, "cpu") if INTERPRETED else GPUS) or torch.version.hip:
         yield ValueError(f"q is on {gpu}; allowed: {GPUS}, or a CPU with TRITON_INTERPRET=1")

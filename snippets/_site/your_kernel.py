@@ -213,19 +213,29 @@ def _specialized(ticks: Ticks) -> bool:
 
 def _decode_texts(ticks: Ticks, source: str) -> Iterator[tuple[str, str]]:
     """Those of a file for decoding."""
-    found = _tables(DECODE, "Tile", "TILES")["TILES"]["16 bits"]
-    tile = next(tile for width, tile in found.items() if width >= ticks.D)
+    found = _tables(DECODE, "Tile", "TILES", "FEW_TILES")
+    of_few = "float8" if ticks.float8 else "16 bits"
+    tile, few_tile = (
+        next(str(tile) for width, tile in tiles.items() if width >= ticks.D)
+        for tiles in (found["TILES"]["16 bits"], found["FEW_TILES"][of_few])
+    )
     wide = 64 < ticks.D <= 128
-    table = _between(source, "# Largest D that a row", "# Instead, in 16 bits")
+    table = _between(source, "# Largest D that a row", "# Instead, with 65")
     head = f"D = {ticks.D}  # columns\nGPUS = {GPUS[ticks.gpu]}  # compute capabilities\n"
-    yield table, f"{head}TILE = Tile{(*tile,)[:3]}\n"
+    other = few_tile != tile
+    few = f"FEW_TILE = {few_tile}  # with a few rows of q\n" * other
+    yield table, f"{head}TILE = {tile}\n{few}"
+    old = _between(source, "    tiles = FEW_TILES[", "    many = programs")
+    yield old, f"    tile = {'FEW_TILE if few else ' * other}TILE\n"
+    if not other:
+        yield "    few = rows <= FEW_ROWS.value\n", ""
     yield 'ROWS = {"16 bits": 64, "float32": 16}', "ROWS = 64"
     yield '    kind = "float32" if dtype == torch.float32 else "16 bits"\n', ""
     yield "ROWS[kind]", "ROWS"
-    yield "next(tile for widest, tile in TILES[kind].items() if D <= widest)", "TILE"
     old = 'kind == "16 bits" and BLOCK_D == 128 and (many or 0 < page < tile.BLOCK_N):'
     new = f"{wide} and ((paged and page < tile.BLOCK_N) or many):"
-    yield f"{old}\n        if not page:", f"{new}\n        if not paged:"
+    yield old, new
+    yield "elif page:  # two", "elif paged:  # two"
     H, many = _heads_of_keys(ticks)
     shape = _between(source, "[B, Hkv, N, D], H a", "Any strides. In q's dtype")
     pages = f"[pages, {H}, page, D]{many};\n            a page is a power of two of keys. "
@@ -234,7 +244,6 @@ def _decode_texts(ticks: Ticks, source: str) -> Iterator[tuple[str, str]]:
         yield "; with return_lse also [B, H, M] in", ", and the logsumexp [B, H, M] in"
     yield "; `check_cache` in\n        cache.py tells of them.", "."
     yield " Without it every sequence fills its cache.", ""
-    yield "and (page or not fp8)", "and (paged or not fp8)"
     yield "v.ptr.dtype.element_ty == tl.uint16", str(ticks.float8)
     if not ticks.float8:
         yield "D=D * WIDTH // BLOCK_D", "D=D"

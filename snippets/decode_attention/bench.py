@@ -11,7 +11,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from snippets._lab.judge.mutants import variant
 from snippets._lab.measure import ceilings
 from snippets._lab.measure.competitors import PACKAGES, layout_of, own_layout, resolve
-from snippets._lab.measure.regimes import IN_A_GRAPH
+from snippets._lab.measure.regimes import CLEAN, IN_A_GRAPH, QUEUED
 from snippets._lab.measure.session import why_not
 from snippets._lab.measure.timing import time_host
 from snippets._lab.rooms import measured_on
@@ -348,6 +348,8 @@ def tokens(lab):
         }
 
 
+ROWS_FIRST = f"{OURS}:float8, rows of q as rows"
+FEW_AS_MANY = ("max(FEW_ROWS.value, ", "max(16, ")  # as 16 rows, half of them empty; the same tiles
 WIDENED = f"{OURS}:float8, bytes widened"
 NOT_CONVERTED = (  # wrong numbers, and all else the same
     "numbers = tile.to(dtype)",
@@ -360,9 +362,10 @@ def float8(lab):
     """The same cache in bfloat16 and in float8, also not converted, and a window of 1,024.
 
     Beside each time how far the first sequence is from float64 of the bfloat16 cache, as a norm.
+    Both with what the flush wrote in L2, as in all other results, and without.
     """
     lengths = {"batch": [4, 16, 64], "N": [16_384, 65_536]}
-    widened = variant(OURS, [NOT_CONVERTED])
+    widened, rows_first = (variant(OURS, [x]) for x in (NOT_CONVERTED, FEW_AS_MANY))
     for case in lab.each(dtype=["bfloat16"], D=[128], group=[4], **lengths):
         cache = full(case)
         scales = [x.abs().amax((0, 2, 3)).float() / 448 for x in cache[1:3]]
@@ -375,13 +378,15 @@ def float8(lab):
         want = scaled_dot_product_attention(*exact, enable_gqa=True)
         off = {x: float((call()[:1] - want).norm() / want.norm()) for x, call in calls.items()}
         calls[f"{OURS}:window"] = decode(cache, window=(1_023, 0))
-        calls[WIDENED] = functools.partial(widened, *small[:3], **small.options())
-        for row in lab.time(case, calls, **work(case)):
-            name = row["implementation"]
-            seen = work(case, [1_024] * case["batch"]) if name not in off else {}
-            if name.startswith(f"{OURS}:float8"):
-                seen = {"bytes_compulsory": row["bytes_compulsory"] - kv_bytes(case) // 2}
-            yield row | seen | ({"off": off[name]} if name in off else {})
+        for name, other in ((WIDENED, widened), (ROWS_FIRST, rows_first)):
+            calls[name] = functools.partial(other, *small[:3], **small.options())
+        for regime in (QUEUED, CLEAN):
+            for row in lab.time(case | {"regime": regime}, calls, **work(case)):
+                name = row["implementation"]
+                seen = work(case, [1_024] * case["batch"]) if name == f"{OURS}:window" else {}
+                if name.startswith(f"{OURS}:float8"):
+                    seen = {"bytes_compulsory": row["bytes_compulsory"] - kv_bytes(case) // 2}
+                yield row | seen | ({"off": off[name]} if name in off else {})
         del cache, small, calls, exact, want
         torch.cuda.empty_cache()
 

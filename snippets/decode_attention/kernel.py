@@ -38,6 +38,7 @@ class Tile(NamedTuple):
     at_once: int = 4  # programs of a multiprocessor at most: more of them don't load faster
 
 
+FEW_ROWS = tl.constexpr(8)  # so many rows of q are the columns of a product, and not its rows
 # Largest D that a row is for → its tile. Large ones suit one program per multiprocessor, which has
 # to keep its share of the bandwidth busy alone. In float32, which no tensor core multiplies, tiles
 # are smaller.
@@ -45,11 +46,18 @@ TILES = {
     "16 bits": {64: Tile(64, 4, 4), 128: Tile(128, 4, 3), 256: Tile(64, 8, 3)},
     "float32": {64: Tile(32, 4, 3), 128: Tile(16, 4, 3), 256: Tile(16, 8, 3)},
 }
-# Instead, in 16 bits with 65 to 128 columns: where sequences and heads alone are more than two
-# programs per multiprocessor, and where they are more than eight, of one row each. With pages:
-# where a page has fewer keys than the tile above, and where programs are many, of few rows each.
+# The same with a few rows of q, and of float8 caches.
+FEW_TILES = {
+    "16 bits": {64: Tile(64, 4, 4), 128: Tile(128, 4, 3), 256: Tile(128, 8, 2)},
+    "float8": {64: Tile(128, 2, 3), 128: Tile(128, 4, 3, at_once=2), 256: Tile(64, 4, 3)},
+    "float32": {64: Tile(64, 4, 3), 128: Tile(32, 4, 3), 256: Tile(32, 4, 2)},
+}
+# Instead, with 65 to 128 columns and not in float32: where sequences and heads alone are more than
+# two programs per multiprocessor, and where they are more than eight, of one row each. With pages:
+# where a page has fewer keys than the tile above, and where programs are many, of 16 rows at most.
 MANY, SINGLE = Tile(64, 4, 2), Tile(64, 4, 3)
 PAGED, MANY_PAGED = Tile(64, 4, 3, at_once=2), Tile(64, 2, 2)
+FLOAT8 = Tile(64, 2, 3)  # with a few rows of q, in all these cases
 ROWS = {"16 bits": 64, "float32": 16}  # rows of q that a program holds at most: heads × tokens
 SPLIT_KEYS = 1024  # keys of a split in a batch-invariant call
 MAX_SPLITS = 256
@@ -197,6 +205,7 @@ def _attend(
     BLOCK_D: tl.constexpr = q.shape[1]
     PAIRS: tl.constexpr = v.ptr.dtype.element_ty == tl.uint16  # of columns, in float8
     WIDTH: tl.constexpr = BLOCK_D // 2 if PAIRS else BLOCK_D
+    FEW: tl.constexpr = q.shape[0] <= FEW_ROWS
     m_i = tl.full([q.shape[0]], float("-inf"), tl.float32)
     l_i = tl.zeros([q.shape[0]], tl.float32)
     acc = tl.zeros([q.shape[0], WIDTH], tl.float32)
@@ -216,7 +225,7 @@ def _attend(
             there = places.there & (offs_n >= low)
             places = Places(places.block, places.first_row, places.rows, there)
         k_tile = _numbers(_load_rows(k, places, D=D, BLOCK_D=BLOCK_D), q.dtype)
-        s = tl.dot(q, k_tile.T, input_precision="ieee")  # [BLOCK_M, BLOCK_N], float32
+        s = _product(q, k_tile, None)  # [BLOCK_M, BLOCK_N]
         visible = places.there[None, :] & (offs_n[None, :] <= last_key[:, None])
         if LEFT is not None:
             visible = visible & (offs_n[None, :] >= last_key[:, None] - LEFT)
@@ -229,15 +238,28 @@ def _attend(
         l_i = l_i * alpha + tl.sum(p, axis=1)
         acc = acc * alpha[:, None]
         p = p.to(q.dtype)
-        v_tile = _load_rows(v, places, D=D * WIDTH // BLOCK_D, BLOCK_D=WIDTH)
-        acc = tl.dot(p, _numbers(v_tile, q.dtype), acc, input_precision="ieee")
+        v_tile = _load_rows(v, places, D=D * WIDTH // BLOCK_D, BLOCK_D=WIDTH, TURNED=FEW)
+        numbers = _numbers(v_tile, q.dtype)
+        acc = _product(p, numbers if FEW else numbers.T, acc)
         if PAIRS:
             second = _numbers(v_tile >> 8, q.dtype)
-            odd = tl.dot(p, second, odd * alpha[:, None], input_precision="ieee")
+            odd = _product(p, second if FEW else second.T, odd * alpha[:, None])
         m_i = m_new
     if PAIRS:
         acc = tl.join(acc, odd).reshape(q.shape)
     return m_i, l_i, acc
+
+
+@triton.jit
+def _product(rows, tile, acc):
+    """rows · tileᵀ in float32, plus acc unless it is None.
+
+    One product of tensor cores has 16 rows and 8 columns. Keys, and columns of values, fill 16. A
+    few rows of q would leave half of 16 empty, and so they become the columns.
+    """
+    if rows.shape[0] > FEW_ROWS:
+        return tl.dot(rows, tile.T, acc, input_precision="ieee")
+    return tl.dot(tile, rows.T, None if acc is None else acc.T, input_precision="ieee").T
 
 
 @triton.jit
@@ -279,8 +301,11 @@ def _places(page, start, stop, num_pages, PAGE: tl.constexpr, BLOCK_N: tl.conste
 
 
 @triton.jit
-def _load_rows(cache, places, D: tl.constexpr, BLOCK_D: tl.constexpr):
-    """Rows of a cache, [BLOCK_N, BLOCK_D]; zeros beyond D and for rows that are not there."""
+def _load_rows(cache, places, D: tl.constexpr, BLOCK_D: tl.constexpr, TURNED: tl.constexpr = False):
+    """Rows of a cache, [BLOCK_N, BLOCK_D], or turned, [BLOCK_D, BLOCK_N].
+
+    Zeros beyond D and for rows that are not there.
+    """
     offs_d = tl.arange(0, BLOCK_D)  # [BLOCK_D]
     mask = places.there[:, None]
     if D < BLOCK_D:
@@ -289,7 +314,10 @@ def _load_rows(cache, places, D: tl.constexpr, BLOCK_D: tl.constexpr):
     begin = places.block.to(tl.int64) * cache.block
     begin += tl.cast(places.first_row, tl.int64) * cache.row
     row_ptr = cache.ptr + places.rows.to(tl.int64) * cache.row + begin  # [BLOCK_N]
-    tile = tl.load(row_ptr[:, None] + offs_d[None, :] * cache.column, mask=mask, other=0.0)
+    cells = row_ptr[:, None] + offs_d[None, :] * cache.column
+    if TURNED:  # Triton loads no tile ahead that is turned only after that
+        cells, mask = cells.T, tl.broadcast_to(mask, cells.shape).T
+    tile = tl.load(cells, mask=mask, other=0.0)
     return tile.to(tl.float32) if UPCAST and tile.dtype == tl.bfloat16 else tile
 
 
@@ -638,15 +666,20 @@ def _plan(device, dtype, heads, rows, D, page, keys, num_splits=0, invariant=Fal
     the kernel that combines them starts early.
     """
     kind = "float32" if dtype == torch.float32 else "16 bits"
-    BLOCK_M, BLOCK_D = (max(16, triton.next_power_of_2(x)) for x in (min(rows, ROWS[kind]), D))
+    BLOCK_M = max(FEW_ROWS.value, triton.next_power_of_2(min(rows, ROWS[kind])))
+    BLOCK_D = max(16, triton.next_power_of_2(D))
     programs = heads * -(-rows // BLOCK_M)
-    tile = next(tile for widest, tile in TILES[kind].items() if D <= widest)
-    many = programs > 2 * device.processors and not invariant and (page or not fp8)
+    few = rows <= FEW_ROWS.value
+    tiles = FEW_TILES["float8" if fp8 and kind == "16 bits" else kind] if few else TILES[kind]
+    tile = next(tile for widest, tile in tiles.items() if D <= widest)
+    many = programs > 2 * device.processors and not invariant
     if kind == "16 bits" and BLOCK_D == 128 and (many or 0 < page < tile.BLOCK_N):
-        if not page:
+        if fp8 and few:
+            tile = FLOAT8
+        elif page:  # two warps have registers for 16 rows
+            tile = MANY_PAGED if many and BLOCK_M <= 16 else PAGED
+        elif not fp8:
             tile = SINGLE if rows == 1 and programs > 8 * device.processors else MANY
-        else:  # two warps have registers for 16 rows
-            tile = MANY_PAGED if many and BLOCK_M == 16 else PAGED
     # Bytes of a tile of keys and values, and of the rest; where room is short, fewer are in flight.
     size = 2 * tile.BLOCK_N * BLOCK_D * (1 if fp8 else dtype.itemsize)
     beside = BLOCK_M * (BLOCK_D + tile.BLOCK_N) * dtype.itemsize

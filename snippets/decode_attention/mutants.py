@@ -28,6 +28,12 @@ MUTANTS = [
         "When the maximum moves, the sum keeps exponentials of the old one: it is too large.",
     ),
     Mutant(
+        "values of the last tile",
+        "None if acc is None else acc.T",
+        "None",
+        "With a few rows of q, each tile's weighted values take the place of those before them.",
+    ),
+    Mutant(
         "newest token hidden",
         "offs_n[None, :] <= last_key[:, None]",
         "offs_n[None, :] < last_key[:, None]",
@@ -301,7 +307,7 @@ PLAYGROUND: dict[str, list[str | Slip]] = {
         Slip("each split has all keys", "first = base + split * chunk", "first = base"),
         "first head of keys for all",
         "groups mixed up",
-        Slip("keys not transposed", "tl.dot(q, k_tile.T, ", "tl.dot(q, k_tile, "),
+        Slip("keys not transposed", "rows.T, None if", "rows, None if"),
     ],
     "kernel.py:_combine_kernel": [
         Slip("weights all equal", "weight = tl.exp2(lse - offset)", "weight = tl.exp2(lse * 0.0)"),

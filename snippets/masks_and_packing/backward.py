@@ -426,8 +426,11 @@ def _queries_kernel(
         whole_end = tl.maximum(whole_end, whole_begin)
 
     q_tile = _load_rows(Rows(q, stride_qb, stride_qh, stride_qm), b, h, first, M, BLOCK_M, C)
+    rows = M
+    if PACKED:  # those without a key, padding too, have a Δ of 0, whatever grad_out holds there
+        rows = tl.where(N > 0, M, 0)
     do_tile = _load_rows(
-        Rows(grad_out, stride_gb, stride_gh, stride_gm), b, h, first, M, BLOCK_M, C
+        Rows(grad_out, stride_gb, stride_gh, stride_gm), b, h, first, rows, BLOCK_M, C
     )
     out = _load_rows(
         Rows(out_ptr, stride_ob, stride_oh, stride_om), b, h, first, M, BLOCK_M, C, BY_POINTER=True
@@ -607,7 +610,7 @@ def _sequence(tile, cu_ptr, cu_other_ptr, sequences, total, total_other, BLOCK: 
 
     Sequence i has the tiles from cu[i] // BLOCK + i on: enough for all its rows, wherever it
     begins. After the last comes one more, of the rows that belong to none: nothing sees them.
-    Whatever numbers from 0 up the two arrays hold, nothing outside the tensors is read or written.
+    Whatever the two arrays hold, nothing outside the tensors is read or written.
     """
     low, high = tile * 0, tile * 0 + sequences + 1
     while high - low > 1:  # the last sequence, from low on, whose tiles begin at this one or before
@@ -620,8 +623,9 @@ def _sequence(tile, cu_ptr, cu_other_ptr, sequences, total, total_other, BLOCK: 
     ours = low < sequences
     first = tl.maximum(tl.load(cu_ptr + low), 0)
     first_other = tl.maximum(tl.load(cu_other_ptr + low), 0)
-    end = tl.minimum(tl.load(cu_ptr + low + 1, mask=ours, other=total), total)
-    end_other = tl.minimum(tl.load(cu_other_ptr + low + 1, mask=ours, other=0), total_other)
+    end = tl.maximum(tl.load(cu_ptr + low + 1, mask=ours, other=total), 0)
+    end_other = tl.maximum(tl.load(cu_other_ptr + low + 1, mask=ours, other=0), 0)
+    end, end_other = tl.minimum(end, total), tl.minimum(end_other, total_other)
     tile -= first // BLOCK + low
     rows = tl.where(tile < 0, 0, end - first)  # below 0: of rows before the first sequence
     tile = tl.maximum(tile, 0)
@@ -877,7 +881,8 @@ def _problem(q, k, bias, limits, align, scale, softcap, cu_seqlens_q):
         "columns": None if bias is None else N,
         "sequences": None if cu_seqlens_q is None else len(cu_seqlens_q) - 1,
         "causal_offset": limits[0] or 0, "left_offset": limits[1],
-        "scale": scale, "scale_log2": scale * LOG2_E.value, "softcap": softcap,
+        "scale": scale, "scale_log2": scale * LOG2_E.value,
+        "softcap": None if softcap is None else float(softcap),
         "D": D, "BLOCK_D": 1 << (D - 1).bit_length(),  # the next power of two
         "CAUSAL": limits[0] is not None, "BOTTOM_RIGHT": align == "bottom_right",
     }  # fmt: skip
@@ -1000,21 +1005,27 @@ def _refusals(
         if x.dtype not in dtypes or x.device != q.device:
             wanted = f"{q.dtype} on {q.device}" if name in ROWS else q.device
             yield TypeError(f"{name} is {x.dtype} on {x.device}; allowed: {wanted}")
-        if x.numel() == 0 or (name in ROWS and x.dim() not in ranks):
-            yield ValueError(f"{name} has shape {(*x.shape,)}; allowed: {layout}, none 0")
+        if x.numel() == 0 or x.dim() == 0 or (name in ROWS and x.dim() not in ranks):
+            allowed = f"{layout if name in ROWS else 'a dimension at least'}, none 0"
+            yield ValueError(f"{name} has shape {(*x.shape,)}; allowed: {allowed}")
         if x.requires_grad and torch.is_grad_enabled():
             yield ValueError(f"{name} requires grad, but has no backward; allowed: torch.no_grad()")
         if x.is_neg():  # its memory holds the opposite sign
             yield ValueError(f"{name} is a negated view; allowed: {name}.resolve_neg()")
         if x.stride()[-1:] != (1,):
-            yield ValueError(f"{name} has strides {x.stride()}; allowed: the last 1, others any")
+            allowed = "contiguous" if name.endswith("lse") else "the last 1, others any"
+            yield ValueError(f"{name} has strides {x.stride()}; allowed: {allowed}")
+    ends = [getattr(x, "shape", None) for x in (cu_q, cu_k)]
+    if packed and (ends[0] != ends[1] or len(ends[0]) != 1 or ends[0][0] < 2):
+        allowed = "both or none, [sequences + 1] each"
+        yield ValueError(f"cu_seqlens_q and cu_seqlens_k have shapes {ends}; allowed: {allowed}")
     (*heads, M, D), (*heads_k, N, _) = q.shape, k.shape  # [B, H], [H] or []
     keys = *heads[:-1], *(heads_k[-1:] or [1])[: len(heads)], N, D
     if packed:
         (M, *heads, D), (N, *heads_k, _) = q.shape, k.shape
         keys = N, *heads_k, D
     (B, H), Hkv = ([1, 1, *heads][-2:] if not packed else (1, heads[-1])), [1, *heads_k][-1]
-    shapes = {"k": keys, "v": keys, "sinks": (H,), "cu_seqlens_k": getattr(cu_q, "shape", ())}
+    shapes = {"k": keys, "v": keys, "sinks": (H,)}
     rows = q.shape[1::-1] if packed else q.shape[:-1]
     shapes |= {"out": q.shape, "grad_out": q.shape, "lse": rows, "grad_lse": rows}
     for name, x, _ in table:
@@ -1028,8 +1039,6 @@ def _refusals(
         yield ValueError(f"q has {H} heads and k {Hkv}; allowed: a multiple of k's")
     if max(q.numel(), k.numel()) // D >= 2**31:
         yield ValueError(f"q and k have shapes {q.shape} and {k.shape}; allowed: under 2^31 rows")
-    if packed and (cu_q is None or cu_k is None or cu_q.dim() != 1 or len(cu_q) < 2):
-        yield ValueError("cu_seqlens_q, cu_seqlens_k: allowed: both or none, [sequences + 1]")
     if bias is not None:
         found, sizes = (*bias.shape,), ((1, B), (1, H), (1, M), (N,))
         fits = len(found) == 4 and all(x in y for x, y in zip(found, sizes, strict=True))
@@ -1039,12 +1048,14 @@ def _refusals(
     for name, x in (("causal", causal), ("want_grad_bias", want_grad_bias)):
         if not isinstance(x, bool):
             yield TypeError(f"{name} is {x!r}; allowed: True, False")
+    if want_grad_bias and bias is None:
+        yield ValueError("want_grad_bias is True, and bias None; allowed: False")
     if not isinstance(align, str) or align not in ("bottom_right", "top_left"):
         yield ValueError(f"align is {align!r}; allowed: 'bottom_right', 'top_left'")
     sides = window if isinstance(window, (tuple, list)) else ()
     if len(sides) != 2 or not all(x is None or (type(x) is int and 0 <= x < 2**30) for x in sides):
         yield ValueError(f"window is {window!r:.60}; allowed: two of None and whole numbers from 0")
-    for name, x, low, high in (("scale", scale, -64, 8), ("softcap", softcap, -20, 20)):
+    for name, x, low, high in (("scale", scale, -64, 8), ("softcap", softcap, -20, 10)):
         if x is not None and (isinstance(x, bool) or not isinstance(x, numbers.Real)):
             yield TypeError(f"{name} is {x!r:.40}; allowed: a number or None")
         if x is not None and not (x >= 2.0**low and 1 / x >= 2.0**-high):  # float16 has no 2^64

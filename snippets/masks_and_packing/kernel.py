@@ -230,7 +230,7 @@ def _sequence(tile, cu_q_ptr, cu_k_ptr, sequences, all_q, all_k, BLOCK: tl.const
 
     Sequence i has the tiles from cu_q[i] // BLOCK + i on: enough for all its rows, wherever it
     begins. After the last comes one more, of the rows that belong to none: it has no keys.
-    Whatever numbers from 0 up cu_q and cu_k hold, nothing outside the tensors is read or written.
+    Whatever cu_q and cu_k hold, nothing outside the tensors is read or written.
     """
     low, high = tile * 0, tile * 0 + sequences + 1
     while high - low > 1:  # the last sequence, from low on, whose tiles begin at this one or before
@@ -243,8 +243,9 @@ def _sequence(tile, cu_q_ptr, cu_k_ptr, sequences, all_q, all_k, BLOCK: tl.const
     ours = low < sequences
     first_q = tl.maximum(tl.load(cu_q_ptr + low), 0)
     first_k = tl.maximum(tl.load(cu_k_ptr + low), 0)
-    end_q = tl.minimum(tl.load(cu_q_ptr + low + 1, mask=ours, other=all_q), all_q)
-    end_k = tl.minimum(tl.load(cu_k_ptr + low + 1, mask=ours, other=0), all_k)
+    end_q = tl.maximum(tl.load(cu_q_ptr + low + 1, mask=ours, other=all_q), 0)
+    end_k = tl.maximum(tl.load(cu_k_ptr + low + 1, mask=ours, other=0), 0)
+    end_q, end_k = tl.minimum(end_q, all_q), tl.minimum(end_k, all_k)
     tile -= first_q // BLOCK + low
     M = tl.where(tile < 0, 0, end_q - first_q)  # below 0: of rows before the first sequence
     tile = tl.maximum(tile, 0)
@@ -322,12 +323,12 @@ def masks_and_packing(
         window: how many keys a query sees to the left and to the right of its own; None: all.
         sinks: [H], float32: the score, after scale, of a key that each query of the head also sees
             and whose value is zeros; -inf for none.
-        softcap: from 2^-20 to 2^20. A score may be off by softcap · 2^-22, a quarter at 2^20.
+        softcap: from 2^-20 to 2^10. A score may be off by softcap · 2^-22.
         bias: [B or 1, H or 1, M or 1, N], of q's dtype or float32; its N columns lie side by side.
         cu_seqlens_q, cu_seqlens_k: [sequences + 1], int32, from 0 and never falling: the first row
             of each sequence, and the end of the last. Rows beyond get zeros. What they hold is on
-            the GPU and not checked: if they fall, the result is undefined, but nothing outside the
-            tensors is read or written. Numbers below 0 may lead outside.
+            the GPU and not checked: if it is anything else, the result is undefined, but nothing
+            outside the tensors is read or written.
         return_lse: also return the natural logarithm of the sum of exp(score), the sink included.
 
     Returns:
@@ -404,7 +405,8 @@ def _problem(q, k, v, bias, limits, cu_seqlens_q, align, scale, softcap, plain):
         "sequences": sequences, "together": together,
         "causal_offset": limits[0] or 0, "left_offset": limits[1],
         "scale_log2": (D**-0.5 if scale is None else float(scale)) * LOG2_E.value,
-        "softcap": softcap, "D": D, "CAUSAL": limits[0] is not None,
+        "softcap": None if softcap is None else float(softcap),
+        "D": D, "CAUSAL": limits[0] is not None,
         "BOTTOM_RIGHT": align == "bottom_right",
         "MASKED": packed or limits != [None, None] or N % tile.BLOCK_N != 0,
         "BLOCK_M": tile.BLOCK_M, "BLOCK_N": tile.BLOCK_N, "BLOCK_D": triton.next_power_of_2(D),
@@ -514,21 +516,26 @@ def _refusals(
         if x.dtype not in dtypes or x.device != q.device:
             wanted = f"{q.dtype} on {q.device}" if name in ROWS else q.device
             yield TypeError(f"{name} is {x.dtype} on {x.device}; allowed: {wanted}")
-        if x.numel() == 0 or (name in ROWS and x.dim() not in ranks):
-            yield ValueError(f"{name} has shape {(*x.shape,)}; allowed: {layout}, none 0")
+        if x.numel() == 0 or x.dim() == 0 or (name in ROWS and x.dim() not in ranks):
+            allowed = f"{layout if name in ROWS else 'a dimension at least'}, none 0"
+            yield ValueError(f"{name} has shape {(*x.shape,)}; allowed: {allowed}")
         if x.requires_grad and torch.is_grad_enabled():
             yield ValueError(f"{name} requires grad, but has no backward; allowed: torch.no_grad()")
         if x.is_neg():  # its memory holds the opposite sign
             yield ValueError(f"{name} is a negated view; allowed: {name}.resolve_neg()")
         if x.stride()[-1:] != (1,):
             yield ValueError(f"{name} has strides {x.stride()}; allowed: the last 1, others any")
+    ends = [getattr(x, "shape", None) for x in (cu_q, cu_k)]
+    if packed and (ends[0] != ends[1] or len(ends[0]) != 1 or ends[0][0] < 2):
+        allowed = "both or none, [sequences + 1] each"
+        yield ValueError(f"cu_seqlens_q and cu_seqlens_k have shapes {ends}; allowed: {allowed}")
     (*heads, M, D), (*heads_k, N, _) = q.shape, k.shape  # [B, H], [H] or []
     keys = *heads[:-1], *(heads_k[-1:] or [1])[: len(heads)], N, D
     if packed:
         (M, *heads, D), (N, *heads_k, _) = q.shape, k.shape
         keys = N, *heads_k, D
     (B, H), Hkv = ([1, 1, *heads][-2:] if not packed else (1, heads[-1])), [1, *heads_k][-1]
-    shapes = {"k": keys, "v": keys, "sinks": (H,), "cu_seqlens_k": getattr(cu_q, "shape", ())}
+    shapes = {"k": keys, "v": keys, "sinks": (H,)}
     for name, x, _ in table:
         if x.shape != shapes.get(name, x.shape):
             yield ValueError(f"{name} has shape {(*x.shape,)}; allowed with q: {(*shapes[name],)}")
@@ -538,8 +545,6 @@ def _refusals(
         yield ValueError(f"q has {H} heads and k {Hkv}; allowed: a multiple of k's")
     if max(q.numel(), k.numel()) // D >= 2**31:
         yield ValueError(f"q and k have shapes {q.shape} and {k.shape}; allowed: under 2^31 rows")
-    if packed and (cu_q is None or cu_k is None or cu_q.dim() != 1 or len(cu_q) < 2):
-        yield ValueError("cu_seqlens_q, cu_seqlens_k: allowed: both or none, [sequences + 1]")
     if bias is not None:
         found, sizes = (*bias.shape,), ((1, B), (1, H), (1, M), (N,))
         fits = len(found) == 4 and all(x in y for x, y in zip(found, sizes, strict=True))
@@ -554,7 +559,7 @@ def _refusals(
     sides = window if isinstance(window, (tuple, list)) else ()
     if len(sides) != 2 or not all(x is None or (type(x) is int and 0 <= x < 2**30) for x in sides):
         yield ValueError(f"window is {window!r:.60}; allowed: two of None and whole numbers from 0")
-    for name, x, low, high in (("scale", scale, -64, 64), ("softcap", softcap, -20, 20)):
+    for name, x, low, high in (("scale", scale, -64, 64), ("softcap", softcap, -20, 10)):
         if x is not None and (isinstance(x, bool) or not isinstance(x, numbers.Real)):
             yield TypeError(f"{name} is {x!r:.40}; allowed: a number or None")
         if x is not None and not (x >= 2.0**low and 1 / x >= 2.0**-high):  # float16 has no 2^64

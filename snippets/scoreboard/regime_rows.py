@@ -9,7 +9,9 @@ from snippets._lab.draw.units import between, decimals
 
 QUEUED, SUSTAINED, AS_CALLED = "queued", "sustained", "as called"
 IN_A_GRAPH, COMPILED = "in a CUDA graph", "under torch.compile"
-REGIMES = (QUEUED, SUSTAINED, AS_CALLED, IN_A_GRAPH, COMPILED)  # of _lab.measure, which has torch
+CLEAN = "queued, L2 clean"
+# Of _lab.measure, which has torch.
+REGIMES = (QUEUED, CLEAN, SUSTAINED, AS_CALLED, IN_A_GRAPH, COMPILED)
 CUDNN, FLASH, LAST = "torch:cudnn", "flash_attention", "hopper_attention"
 PACKAGES = ("flash_attention_4", "flash_attention_3", "flash_attention_2")
 CELL = ("D", "causal", "N")

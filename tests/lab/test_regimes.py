@@ -8,9 +8,10 @@ import torch
 
 from snippets._lab.judge.oracle import assert_attention, causal_mask, eager_attention, make_qkv
 from snippets._lab.measure import machine, regimes, session
-from snippets._lab.measure.regimes import COMPILED, as_called, sustained
+from snippets._lab.measure.regimes import CLEAN, COMPILED, QUEUED, as_called, sustained
 from snippets._lab.measure.session import Lab
-from snippets._lab.measure.timing import Times
+from snippets._lab.measure.timing import Flush as RealFlush
+from snippets._lab.measure.timing import Times, time_interleaved
 
 
 class Simulated:
@@ -128,6 +129,26 @@ def lab(monkeypatch):
         properties = types.SimpleNamespace(L2_cache_size=4096)
         monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: properties)
     return Lab("gpu", flush="flushed")
+
+
+def test_a_queued_call_may_begin_in_a_clean_cache(lab, monkeypatch):
+    def timed(calls, flush, clean=False):
+        return dict.fromkeys(calls, Times([0.5 if clean else 1.0] * 5))
+
+    monkeypatch.setattr(session, "time_interleaved", timed)
+    rows = lab.time_attention(CASE, ["torch:math"], within=[QUEUED, CLEAN])
+    assert [(row["regime"], row["ms_p50"]) for row in rows] == [(QUEUED, 1.0), (CLEAN, 0.5)]
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_what_a_clean_flush_wrote_costs_the_next_call_nothing():
+    flush, x = RealFlush(), torch.ones(16 << 20, device="cuda")  # 64 MiB
+
+    def read(clean):
+        found = time_interleaved({"read": x.sum}, flush, clean)["read"]
+        return found.as_row()["ms_p50"]
+
+    assert read(clean=True) < 0.95 * read(clean=False)
 
 
 def test_a_compiled_call_is_checked_too(lab, monkeypatch):

@@ -818,6 +818,44 @@ def test_float8_is_converted_in_the_loop_and_loaded_ahead(target, facts, monkeyp
     assert "cvt.rn.f16x2.e4m3x2" in loop_of(decoded[0].ptx)
 
 
+@pytest.mark.compiler
+@pytest.mark.usefixtures("facts")
+@pytest.mark.parametrize("float8", [False, True])
+def test_few_rows_take_half_the_products_and_load_as_much_ahead(float8):
+    with Compiler() as compiler:
+
+        def machine_code(heads):
+            cache = make([64], heads=(heads, 1), D=128, dtype=torch.bfloat16)
+            cache = quantized(cache) if float8 else cache
+            (found,) = compiler.resources(
+                decode_attention, cache[:3], cache.options() | {"num_splits": 1}, target="sm_90"
+            )
+            return found.sass()
+
+        few, more = (machine_code(kernel.FEW_ROWS.value * n) for n in (1, 2))
+        assert 2 * few.count("HMMA") == more.count("HMMA") > 0
+        assert few.count("LDGSTS") == more.count("LDGSTS") > 0
+
+
+@pytest.mark.compiler
+@pytest.mark.parametrize("target", ["sm_89", "sm_90"])
+@pytest.mark.parametrize("D", [64, 128, 256])
+def test_every_tile_fits(D, target, facts, monkeypatch):
+    """Into shared memory, which Triton only asks for at launch."""
+    facts = facts._replace(shared=SHARED_LIMIT[target])
+    monkeypatch.setattr(kernel, "_device_facts", lambda device: facts)
+    kinds = {"float16": torch.float16, "float32": torch.float32, "float8": torch.float16}
+    with Compiler() as compiler:
+        for (kind, dtype), heads in itertools.product(kinds.items(), (8, 16, 64)):
+            cache = make([64], heads=(heads, 1), D=D, dtype=dtype)
+            cache = quantized(cache) if kind == "float8" else cache
+            (found,) = compiler.resources(
+                decode_attention, cache[:3], cache.options() | {"num_splits": 1}, target=target
+            )
+            assert found.error is None, (kind, heads)
+            assert found.shared_bytes <= SHARED_LIMIT[target], (kind, heads)
+
+
 def loop_of(ptx):
     """The lines of the only loop that loads asynchronously."""
     loops = re.findall(r"(?ms)^(\$\w+):(.*?)bra\s+\1;", ptx)
@@ -880,17 +918,18 @@ def test_what_pages_need_is_done_ahead():
     """
     with Compiler() as compiler:
 
-        def ptx(launcher, page):
-            cache = make_cache([300], heads=(4, 1), D=128, page=page, dtype=torch.bfloat16)
+        def ptx(launcher, page, rows):
+            cache = make_cache([300], heads=(rows, 1), D=128, page=page, dtype=torch.bfloat16)
             options = {**cache.options(), "num_splits": 2}
             found, _ = compiler.resources(launcher, cache[:3], options, target="sm_90")
             assert not found.spill_store_bytes
             return found.ptx
 
-        for page in (16, 64, 256):
-            assert not waits_for_the_table(ptx(decode_attention, page)), page
+        for page, rows in itertools.product((16, 64, 256), (4, 16)):
+            assert not waits_for_the_table(ptx(decode_attention, page, rows)), (page, rows)
         loops = {
-            name: ptx(variant("decode_attention", changes), 256) for name, changes in LOOPS.items()
+            name: ptx(variant("decode_attention", changes), 256, rows=16)
+            for name, changes in LOOPS.items()
         }
         late = {name for name, text in loops.items() if waits_for_the_table(text)}
         assert late == {"looked up late"}
@@ -919,8 +958,9 @@ def test_the_rival_with_pages_gives_the_same(heads):
 
 def test_the_largest_split_is_whole_tiles():
     """Otherwise a batch-invariant split would begin inside a tile."""
-    tiles = [tile for row in kernel.TILES.values() for tile in row.values()]
-    tiles += [kernel.MANY, kernel.SINGLE, kernel.PAGED, kernel.MANY_PAGED]
+    rows = [*kernel.TILES.values(), *kernel.FEW_TILES.values()]
+    tiles = [tile for row in rows for tile in row.values()]
+    tiles += [kernel.MANY, kernel.SINGLE, kernel.PAGED, kernel.MANY_PAGED, kernel.FLOAT8]
     widths = [tile.BLOCK_N for tile in tiles]
     assert not [n for n in some(widths, 10) if SPLIT_KEYS % n]
 
@@ -949,6 +989,16 @@ def test_many_programs_have_a_tile_of_their_own(monkeypatch):
     ):
         found = kernel._plan(facts, cache.q.dtype, heads, rows, 128, page, 150)[0]
         assert found == want, (page, heads, rows)
+    alone = kernel.FEW_TILES["float8"][128]
+    for page, heads, rows, want in (
+        (0, 2, 8, alone),
+        (0, 6, 8, kernel.FLOAT8),
+        (64, 2, 8, kernel.FLOAT8),
+        (0, 6, 9, large),
+        (64, 2, 9, small),
+    ):
+        found = kernel._plan(facts, cache.q.dtype, heads, rows, 128, page, 150, fp8=True)[0]
+        assert found == want, (page, heads, rows, "float8")
     for lengths, M, page in (([70], 1, 16), ([150, 33, 1], 1, 256), ([150, 33, 1], 9, 64)):
         paged = make(lengths, heads=(4, 2), M=M, D=128, page=page, dtype=torch.float16)
         assert_decoded(decode(paged), paged)

@@ -5,6 +5,7 @@ import itertools
 import math
 import re
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -220,6 +221,24 @@ def test_packed_sequences_with_sinks_and_soft_cap(architecture, monkeypatch):
 
 
 @pytest.mark.numerical
+@pytest.mark.parametrize("architecture", ["sm_80", "sm_90"])
+def test_nan_in_the_gradient_of_padding_changes_no_bit(architecture, monkeypatch):
+    for module in () if ON_GPU else (kernel, backward):
+        monkeypatch.setattr(module, "_architecture", lambda device: architecture)
+    tensors, ends = pack([30, 0], [40, 3], tail=70)
+    options = ends | {"sinks": torch.randn(2, device=DEVICE)}
+    out, lse = masks_and_packing(*tensors, **options, return_lse=True)
+    grad_out = torch.randn_like(out)
+    broken = grad_out.clone()
+    broken[30:] = math.nan
+    found, same = (
+        masks_and_packing_backward(*tensors, out, lse, x, **options)[:4] for x in (grad_out, broken)
+    )
+    if not all(torch.equal(x, y) for x, y in zip(found, same, strict=True)):
+        raise NumericalMismatch("padding's gradient changed a gradient")
+
+
+@pytest.mark.numerical
 @pytest.mark.parametrize("at_once", [1, 4, 10_000])
 def test_packed_heads_that_start_together_are_all_there(at_once, monkeypatch):
     for module in (kernel, backward):
@@ -295,6 +314,7 @@ def test_ends_that_lie_are_answered_inside_the_tensors():
     """Nothing outside q, k, v and the result is read or written, whatever these make of it."""
     (q, k, v), _ = pack([64, 64], [64, 64])
     lies = [0, 200, 100], [-70, 64, 128], [30, 20, 10], [0, 2**30, 2**31 - 1], [100, 128, 128]
+    lies += [1000, 1, -(2**31)], [2**31 - 1, -2, 128]
     for lie in lies:
         cu = torch.tensor(lie, dtype=torch.int32, device=DEVICE)
         room = torch.full((3 * q.numel(),), 7.0, dtype=HALF, device=DEVICE)
@@ -337,6 +357,13 @@ def test_without_options_it_is_flash_attention(options):
     assert all(torch.equal(x, y) for x, y in zip(*pairs, strict=True))
     assert kernel.TILE_CONFIGS == PLAIN_TILES
     assert backward.TILES == plain_backward.TILES
+
+
+@pytest.mark.numerical
+def test_a_soft_cap_is_any_number():
+    q, k, v = make()
+    out, same = (masks_and_packing(q, k, v, softcap=x) for x in (np.float32(2.5), 2.5))
+    assert torch.equal(out, same)
 
 
 def test_the_answers_of_the_exercises():
@@ -399,6 +426,14 @@ def test_the_op_refuses_a_second_derivative():
         grad.sum().backward()
 
 
+def test_the_gradient_of_no_bias_is_refused():
+    q, k, v = make(M=3, N=6)
+    lse = torch.zeros(1, 2, 3, device=DEVICE)
+    error = ValueError("want_grad_bias is True, and bias None; allowed: False")
+    given = {"out": q, "lse": lse, "grad_out": q, "want_grad_bias": True}
+    assert_refused(error, masks_and_packing_backward, q, k, v, **given)
+
+
 QUARTER = torch.tensor(0.25, device=DEVICE)  # its text names a GPU
 REFUSED = {
     ValueError: {
@@ -406,7 +441,7 @@ REFUSED = {
         "window is (-1, 0)": {"window": (-1, 0)},
         "window is (2.5, 0)": {"window": (2.5, 0)},
         "sinks has shape (1,); allowed with q: (2,)": {"sinks": torch.zeros(1)},
-        "softcap is 0.0; allowed: 2^-20 to 2^20": {"softcap": 0.0},
+        "softcap is 0.0; allowed: 2^-20 to 2^10": {"softcap": 0.0},
         "bias has shape (3, 6); allowed: [B or 1, H or 1, M or 1, N], and no": {
             "bias": torch.zeros(3, 6)
         },
@@ -421,14 +456,16 @@ REFUSED = {
     },
 }
 ENDS = ("cu_seqlens_q", "cu_seqlens_k")
-BOTH = "allowed: both or none, [sequences + 1]"
+BOTH = "allowed: both or none, [sequences + 1] each"
 OF_PACKED = {
     ValueError: {
-        f"cu_seqlens_q, cu_seqlens_k: {BOTH}": {"cu_seqlens_k": None},
-        "cu_seqlens_k has shape (3,); allowed with q: (2,)": {
+        f"cu_seqlens_k have shapes [torch.Size([2]), None]; {BOTH}": {"cu_seqlens_k": None},
+        f"shapes [torch.Size([2]), torch.Size([3])]; {BOTH}": {
             "cu_seqlens_k": torch.tensor([0, 1, 2], dtype=torch.int32)
         },
-        BOTH: dict.fromkeys(ENDS, torch.zeros(1, dtype=torch.int32)),
+        f"[torch.Size([1]), torch.Size([1])]; {BOTH}": dict.fromkeys(
+            ENDS, torch.zeros(1, dtype=torch.int32)
+        ),
         "bias has shape (1, 1, 1, 6)": {"bias": torch.zeros(1, 1, 1, 6)},
         "q has shape (1, 3, 2, 16); allowed: [total, heads, D]": {
             "q": torch.zeros(1, 3, 2, 16).half()

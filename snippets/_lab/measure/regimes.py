@@ -1,8 +1,9 @@
 """Regimes: what a call costs when the host is hidden, when power is the limit, when host counts.
 
-*queued* is timing.py's: the host is hidden and the GPU rests between calls. Here are the others:
-*sustained*, back to back for seconds, and *as called*, one call at a time with the host in it, also
-for a call that was captured in a CUDA graph or went through torch.compile.
+*queued* is timing.py's: the host is hidden and the GPU rests between calls; so is *queued, L2
+clean*, where nothing that the flush wrote is left in L2. Here are the others: *sustained*, back to
+back for seconds, and *as called*, one call at a time with the host in it, also for a call that was
+captured in a CUDA graph or went through torch.compile.
 """
 
 import functools
@@ -20,8 +21,9 @@ from snippets._lab.measure.timing import Flush, Times, event_ms, in_turns
 from snippets._lab.results.physics import five_digits
 
 QUEUED, SUSTAINED, AS_CALLED = "queued", "sustained", "as called"
+CLEAN = "queued, L2 clean"
 IN_A_GRAPH, COMPILED = "in a CUDA graph", "under torch.compile"
-REGIMES = (QUEUED, SUSTAINED, AS_CALLED, IN_A_GRAPH, COMPILED)
+REGIMES = (QUEUED, CLEAN, SUSTAINED, AS_CALLED, IN_A_GRAPH, COMPILED)
 
 SECONDS, DISCARDED = 3.0, 1.0  # of sustained calls, and how many of them warm the GPU only
 BATCH_MS = 20.0  # of device time between two events of sustained calls

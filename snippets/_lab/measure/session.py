@@ -240,6 +240,8 @@ class Lab:
         fits = {name: fits[name] for name in order}
         if regime == regimes.QUEUED:
             times = time_interleaved(fits, flush)
+        elif regime == regimes.CLEAN:
+            times = time_interleaved(fits, flush, clean=True)
         elif regime == regimes.SUSTAINED:
             with machine.ClockWatch(regimes.READ_EVERY) as watch:
                 times = {name: regimes.sustained(call, watch) for name, call in fits.items()}

@@ -30,7 +30,9 @@ class Flush:
     """Writes a buffer several times the size of L2, so that the next call finds nothing there.
 
     While the GPU writes, the host queues the next call: the time between the two events then holds
-    no Python. `busy(ms)` repeats the writing until it lasts at least that long.
+    no Python. `busy(ms)` repeats the writing until it lasts at least that long. What was written
+    last is still in L2 and has to leave before the next call's data can enter; with `clean` it is
+    read again, so that it has left before.
     """
 
     def __init__(self) -> None:
@@ -39,9 +41,11 @@ class Flush:
         self._buffer.zero_()
         self._ms = min(event_ms(self._buffer.zero_) for _ in range(5))
 
-    def busy(self, ms: float) -> None:
+    def busy(self, ms: float, clean: bool = False) -> None:
         for _ in range(1 + int(ms / self._ms)):
             self._buffer.zero_()
+        if clean:
+            self._buffer.view(torch.float32).sum()
 
 
 def event_ms(function: Callable[[], object]) -> float:
@@ -86,12 +90,13 @@ def time_host(
 
 
 def time_interleaved(
-    competitors: Mapping[str, Callable[[], object]], flush: Flush
+    competitors: Mapping[str, Callable[[], object]], flush: Flush, clean: bool = False
 ) -> dict[str, Times]:
     """Time each competitor under the same conditions; all get the same number of rounds.
 
     Every round calls every competitor once, in an order that rotates, so that a warming or slowing
-    GPU changes all alike. Warm-up (compilation included) happens before and is not counted.
+    GPU changes all alike. Warm-up (compilation included) happens before and is not counted. With
+    `clean` nothing that the flush wrote is in L2 when a call begins.
     Raises ValueError without competitors. Unit: milliseconds.
     """
     if not competitors:
@@ -110,7 +115,7 @@ def time_interleaved(
     events: dict[str, list[Any]] = {name: [] for name in competitors}
     for name in in_turns(list(competitors), rounds):
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        flush.busy(2 * host_ms[name])
+        flush.busy(2 * host_ms[name], clean)
         start.record()
         competitors[name]()
         end.record()

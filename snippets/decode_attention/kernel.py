@@ -38,7 +38,7 @@ class Tile(NamedTuple):
     at_once: int = 4  # programs of a multiprocessor at most: more of them don't load faster
 
 
-FEW_ROWS = tl.constexpr(8)  # so many rows of q are the columns of a product, and not its rows
+FEW_ROWS = tl.constexpr(8)  # up to so many rows of q become the columns of a product
 # Largest D that a row is for → its tile. Large ones suit one program per multiprocessor, which has
 # to keep its share of the bandwidth busy alone. In float32, which no tensor core multiplies, tiles
 # are smaller.

@@ -1,8 +1,8 @@
 """Attention of a few new tokens over a long cache of keys and values, which splits share.
 
 float16, bfloat16 or float32; at most 64 new tokens and 256 columns; groups of query heads; caches
-in one piece or in pages, any strides, in float8_e4m3fn too; sliding windows; attention sinks. Any
-GPU that Triton compiles for; tiles chosen on an H200.
+in one piece or in pages, any strides, in float8_e4m3fn too; sliding windows; attention sinks.
+NVIDIA GPUs from capability 8.0 on; tiles chosen on an H200.
 Run it alone: `python kernel.py` checks it against PyTorch, on a CPU too.
 Part of *Attention, Measured*, MIT license. Needs torch >= 2.11 and triton >= 3.6.
 """

@@ -15,26 +15,26 @@ def problems():
     yield decoded("groups", "two groups of three query heads", [9, 17], heads=(6, 2))
     yield decoded("tokens", "three new tokens, which see one another", [20], M=3, heads=(2, 1))
     yield decoded("few", "fewer keys than new tokens", [2, 0], M=4, heads=(2, 1))
-    yield decoded("ragged", "sequences of very different lengths", [0, 1, 70], splits=2)
-    yield decoded("splits", "three splits, combined", [75], splits=3, heads=(2, 1))
+    yield decoded("ragged", "sequences of very different lengths", [0, 1, 134], splits=2)
+    yield decoded("splits", "three splits, combined", [139], splits=3, heads=(2, 1))
     yield decoded(
-        "narrow", "12 columns, and the logsumexp asked for", [70], splits=2, D=12, lse=True
+        "narrow", "12 columns, and the logsumexp asked for", [134], splits=2, D=12, lse=True
     )
     yield decoded("empty", "more splits than there are tiles", [20], splits=4)
     yield decoded("paged", "pages of 4, in any order", [13, 6], page=4, heads=(2, 1))
-    yield decoded("paged_splits", "pages of 8 and two splits", [70], page=8, splits=2)
-    yield decoded("large_pages", "pages of 64, each of them larger than a tile", [90], page=64)
+    yield decoded("paged_splits", "pages of 8 and two splits", [134], page=8, splits=2)
+    yield decoded("large_pages", "pages of 128, each of them larger than a tile", [150], page=128)
     yield decoded(
         "large", "many splits, and scores beyond what exp can hold", [20], splits=17, q=256
     )
     yield decoded("too_long", "a length beyond the cache", [12], beyond=9)
     yield decoded("missing", "a page that does not exist", [8], page=4, missing=True)
-    yield decoded("window", "eight keys for each of three tokens", [70, 9], M=3, splits=2, left=7)
+    yield decoded("window", "eight keys for each of three tokens", [134, 9], M=3, splits=2, left=7)
     yield decoded("sinks", "a sink for each head", [20], M=2, heads=(4, 2), lse=True, sinks=True)
     yield decoded(
         "sinks_splits",
         "sinks, and splits to combine",
-        [75],
+        [139],
         M=2,
         heads=(2, 1),
         splits=3,

@@ -349,7 +349,7 @@ def tokens(lab):
 
 
 ROWS_FIRST = f"{OURS}:float8, rows of q as rows"
-FEW_AS_MANY = ("max(FEW_ROWS.value, ", "max(16, ")  # as 16 rows, half of them empty; the same tiles
+FEW_AS_MANY = ("max(FEW_ROWS.value, ", "max(16, ")  # of 16 rows 12 are empty; the same tiles
 WIDENED = f"{OURS}:float8, bytes widened"
 NOT_CONVERTED = (  # wrong numbers, and all else the same
     "numbers = tile.to(dtype)",

@@ -46,7 +46,7 @@ TILES = {
     "16 bits": {64: Tile(64, 4, 4), 128: Tile(128, 4, 3), 256: Tile(64, 8, 3)},
     "float32": {64: Tile(32, 4, 3), 128: Tile(16, 4, 3), 256: Tile(16, 8, 3)},
 }
-# The same with a few rows of q, and of float8 caches.
+# The same with a few rows of q; a float8 cache then has its own.
 FEW_TILES = {
     "16 bits": {64: Tile(64, 4, 4), 128: Tile(128, 4, 3), 256: Tile(128, 8, 2)},
     "float8": {64: Tile(128, 2, 3), 128: Tile(128, 4, 3, at_once=2), 256: Tile(64, 4, 3)},

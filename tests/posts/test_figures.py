@@ -120,8 +120,8 @@ NOT_OF_TIMES = {
 
 
 def choices(results):
-    """Ways to choose rows that were timed: all, those with one value of one field, and of those
-    the ones of one implementation.
+    """Ways to choose rows that were timed: all, those with one value of one field, and those of
+    one implementation with one value of another.
     """
     found = collections.defaultdict(set)
     for row in (row for result in results for row in result.rows if "ms_p50" in row):

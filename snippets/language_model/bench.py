@@ -355,7 +355,7 @@ def training(lab):
 def samples(lab):
     """What the model says at some steps, through decode_attention and its cache."""
     yield _about()
-    weights = _trained().weights
+    weights, held_out = _trained().weights, dict(_trained().validation)
     for case in lab.each(step=sorted(weights), prompt=PROMPTS):
         model = _trained().model(case["step"])
         prompt = torch.tensor([list(case["prompt"].encode())], device=DEVICE)
@@ -363,7 +363,9 @@ def samples(lab):
         generator = torch.Generator(DEVICE).manual_seed(0)
         made = sample(model, prompt, SAMPLED, cache=cache, generator=generator)
         text = bytes(made[0].tolist()).decode("utf-8", errors="replace")
-        yield {**case, "temperature": 0.8, "text": text.replace("\0", "\ufffd")}
+        loss = float(f"{held_out[case['step']]:.5g}")
+        text = text.replace("\0", "\ufffd")
+        yield {**case, "temperature": 0.8, "held_out": loss, "text": text}
 
 
 @measured_on("gpu")

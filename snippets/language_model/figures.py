@@ -269,14 +269,15 @@ def written(results):
     run, said = only(_measured(mine["training"])), _measured(mine["samples"])
     steps, prompt = values(said, "step"), said[0]["prompt"]
     first, early, *_, last = steps
-    held_out = dict(map(tuple, run["validation"]))
-    rows = [{"of": "held out", "step": at, "loss": loss} for at, loss in held_out.items()]
+    reached = {step: only(said, step=step, prompt=prompt)["held_out"] for step in steps}
+    held_out = [tuple(pair) for pair in run["validation"]]
+    rows = [{"of": "held out", "step": at, "loss": loss} for at, loss in held_out]
     shown = derived(
         [mine["training"]], lambda _: [*rows, *_points(run["losses"], 50, of="trained on")]
     )
     return Figure(
-        finding=f"From {decimals(held_out[first])} to {decimals(held_out[last])} nats per byte in "
-        f"{last} steps.",
+        finding=f"From {decimals(held_out[0][1])} to {decimals(held_out[-1][1])} nats per byte in "
+        f"{held_out[-1][0]} steps.",
         caption="The loss on the bytes it learns from, means of 50 steps, and on files it never "
         "sees.",
         plot=charts.lines(
@@ -292,9 +293,13 @@ def written(results):
             references=[Reference(f"step {early}", early, "x")],
         ),
         numbers={
-            "loss_first": decimals(held_out[first]),
-            "loss_early": decimals(held_out[early]),
-            "loss_last": decimals(held_out[last]),
+            "loss_first": decimals(reached[first]),
+            "loss_early": decimals(reached[early]),
+            "loss_last": decimals(reached[last]),
+        },
+        claims={
+            f"{PAGE}: Here is its loss, and what the model makes": reached.items()
+            <= dict(held_out).items()
         },
         pieces={
             name: _quoted(only(said, step=step, prompt=prompt)["text"])

@@ -66,8 +66,8 @@ def tiles():
     return Picture(
         sees="With a window the tiles lie along the diagonal: their number grows with N, not N².",
         caption=f"Rows are queries, columns are keys, {SIDE} of each in tiles of {TILE} by {TILE}. "
-        "Dark scores are visible. Outlined tiles are computed: those that the mask cuts are masked "
-        "score by score. Gray tiles are never loaded.",
+        "Strongly colored scores are visible. Outlined tiles are computed: those that the mask "
+        "cuts are masked score by score. Gray tiles are never loaded.",
         svg=beside(*shown),
     )
 

@@ -56,7 +56,7 @@ class Against(dict[Any, Gain]):
         if not any(self.words):
             return "no verdict: fewer than three runs"
         ahead, behind = self.words.count("ahead"), self.words.count("behind")
-        return f"ahead in {ahead} of {len(self)} cases, behind in {behind}"
+        return f"ahead in {ahead} of {len(self)} cases, behind in {behind or 'none'}"
 
 
 class Comparison:

@@ -668,8 +668,9 @@ def end_or_attend(validate):
     [(True, "could not compare its call"), (False, "could not send to the next")],
 )
 def test_a_rank_that_dies_stops_the_others(validate, words):
-    began = time.monotonic()
     with Ranks(3) as ranks:
+        ranks.run(dist.get_rank)  # which answers once all have joined
+        began = time.monotonic()
         for child in ranks.children:
             child.send((end_or_attend, (validate,)))
         with pytest.raises(Ended, match="SIGKILL"):
